@@ -1,0 +1,1 @@
+"""Error text of every torch version and wrapper, parsed to facts with their spans."""

@@ -1,0 +1,1 @@
+"""Verdicts: one rule a cause, three answers, evidence required."""

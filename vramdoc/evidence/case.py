@@ -1,0 +1,41 @@
+"""Case: all that a rule may look at, built once from whatever the person had.
+
+It holds no judgement. A part that is not there is None, and a rule that needs it answers "undecided, because X is missing".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vramdoc.crashlog.incident import CrashLog
+from vramdoc.evidence.fragmentation import Fragmentation
+from vramdoc.evidence.oom import OomAnatomy
+from vramdoc.evidence.usage import Usage
+from vramdoc.record.recording import Manifest
+from vramdoc.snapshot.model import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Whatever evidence there is about one process on one device."""
+
+    kind: str
+    """``model``, ``model-folder``, ``snapshot``, ``recording``, ``crash-text``."""
+    name: str
+    manifest: Manifest | None = None
+    """Of the recording: versions, config, device, workload, exit, phases, observations."""
+    snapshot: Snapshot | None = None
+    """At the end of the run."""
+    oom_snapshot: Snapshot | None = None
+    """At the out-of-memory error; the one to judge a failure by."""
+    crash: CrashLog | None = None
+    """From the crash text, or from the exception in the manifest."""
+    usage: Usage | None = None
+    """The four levels over time and at peak; of the snapshot that matters."""
+    fragmentation: Fragmentation | None = None
+    oom: OomAnatomy | None = None
+    """The failed request against what was free, merged from message, trace and manifest; None when nothing failed."""
+    folder: Path | None = None
+    missing: tuple[str, ...] = field(default=())
+    """What could not be measured and why, in sentences."""

@@ -1,0 +1,1 @@
+"""The pipeline as functions: a target in, a Report out."""

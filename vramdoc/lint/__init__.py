@@ -1,0 +1,1 @@
+"""Memory mistakes visible in source: one pass over the syntax tree."""

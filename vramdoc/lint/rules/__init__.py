@@ -1,0 +1,1 @@
+"""One smell a file."""

@@ -1,0 +1,1 @@
+"""Changes to try, and the trial of each."""

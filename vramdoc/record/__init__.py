@@ -1,0 +1,1 @@
+"""Run a child process under an allocator config on a device and keep a recording."""

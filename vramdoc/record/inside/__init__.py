@@ -1,0 +1,1 @@
+"""What runs inside the recorded process: history, observers, guards. The only part of record that imports torch."""

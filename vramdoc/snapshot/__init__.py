@@ -1,0 +1,1 @@
+"""What PyTorch recorded: safe unpickling, every schema version, immutable records."""

@@ -1,0 +1,1 @@
+"""A device that only keeps accounts: driver library (C), GPU catalogue, the environment that puts a child on it."""

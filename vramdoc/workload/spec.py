@@ -1,0 +1,55 @@
+"""WorkloadSpec: what a model is asked to do, as plain data that travels to the child process as JSON.
+
+Imports no torch: the command line and the recorder read it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSpec:
+    """Everything that decides what runs; equal specs make equal requests to the allocator."""
+
+    target: str
+    """Path of the model file, index or folder."""
+    name: str = "chat"
+    """``chat``, ``prefill``, ``load``, ``encode``, ``train`` or ``serve``."""
+    context: int = 2048
+    """Tokens a conversation grows to."""
+    sessions: int = 4
+    new_tokens: int = 32
+    """Tokens generated a turn."""
+    batch: int = 1
+    cache: str = "dynamic"
+    """``dynamic``, ``static``, ``chunked``, ``paged``, ``sliding``, ``int8``, ``int4``, ``offloaded``."""
+    dtype: str = ""
+    """Computation type, empty for the checkpoint's own."""
+    seed: int = 0
+    warm_cublas: bool = False
+    """Make the cuBLAS handle before the weights are loaded (prescription RX-WARMHANDLE)."""
+    empty_cache: bool = False
+    """Call ``empty_cache`` at each phase change (prescription RX-EMPTYCACHE)."""
+    memory_fraction: float | None = None
+    """``set_per_process_memory_fraction`` before anything is allocated (prescription RX-FRACTION)."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for the manifest and for the child."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> WorkloadSpec:
+        """The inverse of ``to_json``; unknown keys are ignored."""
+        return cls(**{key: data[key] for key in cls.__dataclass_fields__ if key in data})
+
+    def line(self) -> str:
+        """The options that reproduce this workload, in one line."""
+        parts = [
+            f"--workload {self.name} --context {self.context} --sessions {self.sessions}",
+            f"--new-tokens {self.new_tokens} --batch {self.batch} --cache {self.cache} --seed {self.seed}",
+        ]
+        if self.dtype:
+            parts.append(f"--dtype {self.dtype}")
+        return " ".join(parts)
