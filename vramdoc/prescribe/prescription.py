@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from vramdoc.facts import Source
 
@@ -56,6 +57,8 @@ class Prescription:
     """Platforms and releases where it does not work."""
     alloc_conf: str | None = None
     """The config string, when the change is one."""
+    workload_change: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of WorkloadSpec that a rerun of our own workload sets to try this change."""
     snippets: Mapping[str, str] = field(default_factory=dict)
     """``"bash"``, ``"powershell"``, ``"cmd"``, ``"python"``, ``"dockerfile"``, ``"kubernetes"`` -> text."""
     verification: Verification

@@ -1,0 +1,137 @@
+"""``vramdoc diagnose TARGET``: what happened or would happen, and what fixes it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from vramdoc.cli import options
+from vramdoc.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from vramdoc.report.contents import Report
+
+SEVERITIES = ("info", "warning", "error")
+
+
+def diagnose(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="model.safetensors, *.safetensors.index.json, a Hugging Face folder, a snapshot, a recording, a crash text, or - for stdin.",
+        ),
+    ],
+    gpu: options.Gpu = None,
+    alloc_conf: options.AllocConf = "",
+    workload: options.Workload = None,
+    context: options.Context = None,
+    sessions: options.Sessions = None,
+    new_tokens: options.NewTokens = None,
+    batch: options.Batch = None,
+    cache: options.Cache = None,
+    dtype: options.Dtype = None,
+    seed: options.Seed = None,
+    foreign: options.ForeignMemory = "",
+    trials: Annotated[
+        int, typer.Option("--trials", min=0, help="How many fixes to try at most; 0 tries none.")
+    ] = 4,
+    json_output: options.Json = False,
+    report_file: options.ReportFile = None,
+    html: options.HtmlFile = None,
+    plot: options.PlotDir = None,
+    output_format: Annotated[
+        Optional[str],
+        typer.Option("--format", help="terminal, json, markdown or github, on stdout."),
+    ] = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+    force: options.Force = False,
+    include_private: options.IncludePrivate = False,
+    exit_zero: options.ExitZero = False,
+    fail_on: Annotated[
+        str,
+        typer.Option("--fail-on", help="The least severity that exits 1: info, warning, error."),
+    ] = "info",
+    recordings: options.Recordings = Path(".vramdoc"),
+) -> None:
+    """Say what happened, or would happen, and which change fixes it."""
+    from vramdoc.cli import publish, terminal
+    from vramdoc.cli.values import choice, workload_fields
+    from vramdoc.examine.pipeline import examine
+    from vramdoc.examine.request import DiagnoseRequest
+    from vramdoc.examine.target import recognise
+    from vramdoc.units import parse_bytes
+
+    choice("--fail-on", fail_on, SEVERITIES)
+    outputs = publish.Outputs(
+        format=publish.chosen_format(output_format, json_output=json_output),
+        report_file=report_file,
+        html_file=html,
+        plot_folder=plot,
+        force=force,
+        include_private=include_private,
+        quiet=quiet,
+        verbose=verbose,
+    )
+    outputs.check()
+    found = recognise(target)
+    result = examine(
+        DiagnoseRequest(
+            target=found,
+            gpu=gpu,
+            alloc_conf=alloc_conf,
+            workload=workload_fields(
+                name=workload, context=context, sessions=sessions, new_tokens=new_tokens,
+                batch=batch, cache=cache, dtype=dtype, seed=seed,
+            ),
+            foreign_bytes=_size("--foreign", foreign, parse_bytes) if foreign else 0,
+            recordings=recordings,
+            trials=trials,
+            command=_command(found.name, target),
+            stdin=sys.stdin if found.path is None else None,
+            progress=(lambda _: None) if quiet else terminal.say,
+        )
+    )  # fmt: skip
+    publish.publish(result, outputs)
+    raise typer.Exit(ExitCode.HEALTHY if exit_zero else exit_code(result, fail_on=fail_on))
+
+
+def exit_code(report: Report, *, fail_on: str) -> ExitCode:
+    """The status that a report ends with (design section 5)."""
+    from vramdoc.report.contents import HEALTHY, UNDECIDED
+
+    if report.primary == UNDECIDED:
+        return ExitCode.UNDECIDED
+    if report.primary == HEALTHY:
+        return ExitCode.HEALTHY
+    least = SEVERITIES.index(fail_on)
+    grave = any(SEVERITIES.index(str(v.severity)) >= least for v in report.confirmed)
+    return ExitCode.FINDINGS if grave else ExitCode.HEALTHY
+
+
+def _size(flag: str, text: str, parse: Any) -> int:
+    from vramdoc.errors import UsageError
+
+    try:
+        return int(parse(text))
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}") from error
+
+
+def _command(name: str, given: str) -> str:
+    """The command line as typed, with the target's own name instead of its path."""
+    arguments = [name if a == given else a for a in sys.argv[1:]]
+    hidden = {"--report", "--html", "--plot", "--recordings"}
+    kept: list[str] = []
+    skip = False
+    for argument in arguments:
+        if skip or argument in hidden:
+            skip = not skip
+            continue
+        kept.append(argument)
+    return "vramdoc " + shlex.join(kept)

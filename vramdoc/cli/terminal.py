@@ -1,0 +1,94 @@
+"""What stands at the other end of stdout and stderr: width, colour, encoding. And the one way to write a file.
+
+It decides how to show, never what.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from vramdoc.errors import StorageProblem, UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terminal:
+    """How to write to one stream."""
+
+    width: int
+    colour: bool
+    ascii_only: bool
+    interactive: bool
+
+
+def terminal_of(stream: TextIO, environment: Mapping[str, str] | None = None) -> Terminal:
+    """Look at ``stream``: NO_COLOR and FORCE_COLOR are obeyed, a pipe gets 80 columns and no colour."""
+    env = os.environ if environment is None else environment
+    interactive = stream.isatty()
+    colour = interactive and env.get("TERM") != "dumb"
+    if env.get("FORCE_COLOR"):
+        colour = True
+    if env.get("NO_COLOR"):
+        colour = False
+    columns = shutil.get_terminal_size((80, 24)).columns if interactive or "COLUMNS" in env else 80
+    return Terminal(
+        width=max(40, columns),
+        colour=colour,
+        ascii_only=not _can_draw(stream.encoding or "ascii"),
+        interactive=interactive,
+    )
+
+
+def _can_draw(encoding: str) -> bool:
+    try:
+        "█░─│→≥".encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def show(text: str) -> None:
+    """Write a rendered report to stdout, whatever its encoding."""
+    stream = sys.stdout
+    encoding = stream.encoding or "ascii"
+    stream.write(text.encode(encoding, "replace").decode(encoding))
+    if not text.endswith("\n"):
+        stream.write("\n")
+    stream.flush()
+
+
+def say(sentence: str) -> None:
+    """Write one line of talk to stderr."""
+    encoding = sys.stderr.encoding or "ascii"
+    print(sentence.encode(encoding, "replace").decode(encoding), file=sys.stderr, flush=True)
+
+
+def write_file(path: Path, content: str | bytes, *, force: bool) -> None:
+    """Write a file whole or not at all; an existing one only with ``force``.
+
+    Raises:
+        UsageError: the file exists.
+        StorageProblem: it cannot be written.
+    """
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists", "use --force to overwrite it")
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    temporary = ""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o644)  # noqa: PTH101 - mkstemp made it private, a report is to be shared
+        os.replace(temporary, path)  # noqa: PTH105
+    except OSError as error:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        raise StorageProblem(
+            f"{path} cannot be written: {error.strerror or error}", "name another place"
+        ) from error

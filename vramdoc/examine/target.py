@@ -1,0 +1,134 @@
+"""What the person handed us, recognised by content and not only by name.
+
+It opens as little as it must and judges nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from vramdoc.errors import UnreadableInput, UsageError
+
+SNIFFED_BYTES = 64 * 1024
+"""Enough for any header that tells formats apart; a bigger head would only cost time on slow disks."""
+
+KINDS = "a .safetensors file, a *.safetensors.index.json, a Hugging Face folder, an allocator snapshot (.pickle, .json, .gz), a recording folder, or a crash text"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One recognised input."""
+
+    kind: str
+    """``model``, ``model-folder``, ``snapshot``, ``recording`` or ``crash-text``."""
+    path: Path | None
+    """None for standard input."""
+
+    @property
+    def name(self) -> str:
+        """The file's own name; never its folder, which may be private."""
+        return "-" if self.path is None else self.path.resolve().name
+
+
+def recognise(argument: str) -> Target:
+    """Find out what ``argument`` is.
+
+    Raises:
+        UsageError: there is no such file.
+        UnreadableInput: it is none of the things that can be used, or empty.
+    """
+    if argument == "-":
+        return Target(kind="crash-text", path=None)
+    path = Path(argument)
+    try:
+        if path.is_dir():
+            return Target(kind=_folder_kind(path), path=path)
+        if not path.exists():
+            raise UsageError(f"{argument} does not exist", f"give {KINDS}")
+        if not path.is_file():
+            raise UnreadableInput(f"{argument} is not a regular file", f"give {KINDS}")
+        with path.open("rb") as file:
+            head = file.read(SNIFFED_BYTES)
+    except OSError as error:
+        raise UnreadableInput(
+            f"{argument} cannot be read: {error.strerror or error}", "check its permissions"
+        ) from error
+    if not head:
+        raise UnreadableInput(f"{argument} is empty", f"give {KINDS}")
+    return Target(kind=_file_kind(path, head), path=path)
+
+
+def _folder_kind(path: Path) -> str:
+    if (path / "manifest.json").is_file():
+        return "recording"
+    if any(path.glob("rank-*/manifest.json")):
+        return "recording"
+    if (path / "config.json").is_file() or any(path.glob("*.safetensors*")):
+        return "model-folder"
+    raise UnreadableInput(
+        f"{path.name or path} holds neither config.json nor safetensors files nor a recording's manifest.json",
+        f"give {KINDS}",
+    )
+
+
+def _file_kind(path: Path, head: bytes) -> str:
+    suffix = path.suffix.lower()
+    if suffix == ".safetensors" or _is_safetensors(head):
+        return "model"
+    if head[:1] == b"\x80" or head[:2] == b"\x1f\x8b" or suffix in {".pickle", ".pkl"}:
+        return _pickle_kind(path, head)
+    if head[:2] == b"PK":
+        raise UnreadableInput(
+            f"{path.name} is a zip file, probably a torch.save checkpoint, which is not opened because reading one runs code",
+            "convert it to .safetensors, or record your script: vramdoc record -- python your_script.py",
+        )
+    if head[:4] == b"GGUF":
+        raise UnreadableInput(
+            f"{path.name} is a GGUF file, which PyTorch does not load",
+            "give the .safetensors it was made from",
+        )
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if text[:1] == b"{":
+        return _json_kind(path, head)
+    if b"MemoryViz" in head or b"snapshot.pickle" in head:
+        return "snapshot"
+    return "crash-text"
+
+
+def _is_safetensors(head: bytes) -> bool:
+    """Eight bytes of length, then a JSON object (safetensors format)."""
+    if len(head) < 10:
+        return False
+    length = int.from_bytes(head[:8], "little")
+    return 2 <= length <= 100_000_000 and head[8:9] == b"{" and head[:1] not in {b"{", b"["}
+
+
+def _pickle_kind(path: Path, head: bytes) -> str:
+    if path.suffix.lower() in {".pt", ".pth", ".bin", ".ckpt"} and head[:2] == b"\x80\x02":
+        raise UnreadableInput(
+            f"{path.name} is an old torch.save checkpoint, which is not opened because reading one runs code",
+            "convert it to .safetensors",
+        )
+    return "snapshot"
+
+
+def _json_kind(path: Path, head: bytes) -> str:
+    if path.name.endswith(".index.json") or re.search(rb'"weight_map"\s*:', head):
+        return "model"
+    if re.search(rb'"(segments|device_traces)"\s*:', head):
+        return "snapshot"
+    if path.suffix.lower() == ".json":
+        try:
+            keys = sorted(json.loads(path.read_bytes()))[:5]
+        except (ValueError, RecursionError, TypeError):
+            return "crash-text"
+        if {"segments", "device_traces"} & set(keys):
+            return "snapshot"
+        raise UnreadableInput(
+            f"{path.name} is JSON, but neither an allocator snapshot nor a weight index (keys: {', '.join(map(str, keys))})",
+            f"give {KINDS}",
+        )
+    return "crash-text"

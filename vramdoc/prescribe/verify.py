@@ -1,0 +1,137 @@
+"""Trials: each candidate change is carried out, and what happened is attached to it.
+
+This module decides what a trial showed. It does not know how a rerun or a replay is done (``record``, ``replay``);
+both come in as functions. It does not know the catalogue either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vramdoc.errors import VramdocError
+from vramdoc.facts import Source
+from vramdoc.prescribe.prescription import Prescription, Verification, VerificationStatus
+from vramdoc.units import format_bytes
+
+DRIVER_PAGE = 2 << 20
+"""The driver hands out device memory in pages of 2 MiB: a smaller difference in peak reserved cannot matter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOutcome:
+    """What one run (or replay) came to."""
+
+    exit: str
+    """``success``, ``oom``, ``cublas`` ... as ``record.recording.ExitKind`` spells it."""
+    reserved_peak: int | None
+    active_peak: int | None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the work did not get done."""
+        return self.exit != "success"
+
+    def to_json(self) -> dict[str, int | str | bool]:
+        """Plain values; unknown peaks are left out."""
+        values: dict[str, int | str | bool] = {"exit": self.exit, "oom": self.exit == "oom"}
+        if self.reserved_peak is not None:
+            values["reserved_peak"] = self.reserved_peak
+        if self.active_peak is not None:
+            values["active_peak"] = self.active_peak
+        return values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One way to try a change."""
+
+    method: str
+    """``rerun`` or ``replay``."""
+    source: Source
+    run: Callable[[str | None, Mapping[str, Any]], RunOutcome]
+    """(allocator config or None to keep it, workload fields) -> what happened. May raise VramdocError."""
+    can_change_workload: bool
+    before: RunOutcome
+    note: str = ""
+    """How sure a replay is, in a sentence."""
+
+
+def try_out(
+    candidates: Sequence[Prescription],
+    trial: Trial | None,
+    *,
+    limit: int,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[Prescription]:
+    """Try up to ``limit`` candidates and return all, verified ones first, refuted ones last."""
+    tried: list[Prescription] = []
+    left = limit
+    for candidate in candidates:
+        if trial is None or left == 0 or not _is_testable(candidate, trial):
+            tried.append(candidate)
+            continue
+        left -= 1
+        progress(f"trying {candidate.id}: {candidate.title}")
+        tried.append(replace(candidate, verification=_verify(candidate, trial)))
+    order = [VerificationStatus.VERIFIED, VerificationStatus.NOT_TRIED, VerificationStatus.REFUTED]
+    return sorted(tried, key=lambda p: order.index(p.verification.status))
+
+
+def _is_testable(candidate: Prescription, trial: Trial) -> bool:
+    if candidate.workload_change:
+        return trial.can_change_workload
+    return candidate.alloc_conf is not None
+
+
+def _verify(candidate: Prescription, trial: Trial) -> Verification:
+    try:
+        after = trial.run(candidate.alloc_conf, candidate.workload_change)
+    except VramdocError as error:
+        return replace(
+            candidate.verification,
+            status=VerificationStatus.NOT_TRIED,
+            reason=f"the trial could not be run: {error.message}",
+        )
+    status, reason = _compare(trial.before, after)
+    if trial.note:
+        reason = f"{reason} ({trial.note})"
+    return Verification(
+        status=status,
+        by=trial.source,
+        method=trial.method,
+        before=trial.before.to_json(),
+        after=after.to_json(),
+        reason=reason,
+        command=candidate.verification.command,
+    )
+
+
+def _compare(before: RunOutcome, after: RunOutcome) -> tuple[VerificationStatus, str]:
+    """A failure must end in success; work that did not fail must reserve at least one driver page less."""
+    peaks = _peaks(before, after)
+    if before.failed and not after.failed:
+        return VerificationStatus.VERIFIED, f"the same work now finishes{peaks}"
+    if before.failed:
+        how = "in the same way" if after.exit == before.exit else f"with {after.exit}"
+        return VerificationStatus.REFUTED, f"the same work still ends {how}{peaks}"
+    if after.failed:
+        return (
+            VerificationStatus.REFUTED,
+            f"the work that finished now ends with {after.exit}{peaks}",
+        )
+    if before.reserved_peak is None or after.reserved_peak is None:
+        return VerificationStatus.NOT_TRIED, "it ran, but peak reserved memory is not known"
+    if before.reserved_peak - after.reserved_peak >= DRIVER_PAGE:
+        return VerificationStatus.VERIFIED, f"less memory is reserved{peaks}"
+    return VerificationStatus.REFUTED, f"no less memory is reserved{peaks}"
+
+
+def _peaks(before: RunOutcome, after: RunOutcome) -> str:
+    if before.reserved_peak is None or after.reserved_peak is None:
+        return ""
+    return (
+        f"; peak reserved {format_bytes(before.reserved_peak)}"
+        f" before, {format_bytes(after.reserved_peak)} after"
+    )
