@@ -1,7 +1,8 @@
 """A recording: the folder that one run left behind, and the only thing that judging needs.
 
     .vramdoc/20261201-101500-model-4f2a/
-        manifest.json        what ran, where, under which config, how it ended (this module's Manifest)
+        manifest.json        what ran, where, under which config, how it ended
+        journal.jsonl        phases, observations and notes as they came; only until the manifest holds them
         snapshot.pickle      torch.cuda.memory._snapshot() at the end
         snapshot-oom.pickle  the same at the moment of the (last) out-of-memory error, before the exception unwound
         output.log           the program's stdout and stderr, as it printed them
@@ -12,125 +13,187 @@ This module reads and writes folders. It does not start programs and does not ju
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-MANIFEST_SCHEMA = 1
+from vramdoc.errors import UnreadableInput
+from vramdoc.record.manifest import (
+    MANIFEST_SCHEMA,
+    DeviceInfo,
+    Exit,
+    ExitKind,
+    Manifest,
+    Observation,
+    Phase,
+)
+from vramdoc.record.manifest_json import dump_manifest, from_json, load_manifest, to_json
+from vramdoc.record.storage import write_atomically
+from vramdoc.units import GIB
+
+__all__ = [
+    "MANIFEST_SCHEMA",
+    "DeviceInfo",
+    "Exit",
+    "ExitKind",
+    "Manifest",
+    "Observation",
+    "Phase",
+    "Recording",
+    "is_recording",
+    "journal_line",
+    "newest_recording",
+    "open_recording",
+    "write_manifest",
+]
+
+DEFAULT_ROOT = Path(".vramdoc")
+MANIFEST, JOURNAL = "manifest.json", "journal.jsonl"
+SNAPSHOT, OOM_SNAPSHOT, OUTPUT = "snapshot.pickle", "snapshot-oom.pickle", "output.log"
+
+_LARGEST_TEXT = GIB // 4
+"""A manifest of a million phases is about 300 bytes a phase; beyond that it is not one of ours."""
 
 
-class ExitKind(str, Enum):
-    """How the recorded program ended."""
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One folder. Nothing is read before it is asked for, and nothing is kept."""
 
-    SUCCESS = "success"
-    OUT_OF_MEMORY = "oom"
-    CUBLAS = "cublas"
-    RESIZE = "resize"
-    EXCEPTION = "exception"
-    SIGNAL = "signal"
-    HOST_OOM = "host-oom"
-    INTERRUPTED = "interrupted"
-    RUNNING = "running"
-    """The manifest was written while the program ran, and nothing came after it."""
+    folder: Path
 
-    def __str__(self) -> str:
-        return self.value
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest, with the journal's lines where the program died before it could write them in.
 
+        Raises:
+            UnreadableInput: there is none, or it cannot be read.
+        """
+        manifest = load_manifest(_read_text(self.folder / MANIFEST))
+        if manifest.exit.kind is not ExitKind.RUNNING:
+            return manifest
+        return with_journal(manifest, _journal_lines(self.folder / JOURNAL))
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
-    """The end of the program; ``traceback`` is the program's own text, kept whole."""
+    @property
+    def snapshot_path(self) -> Path | None:
+        """The snapshot at the end of the run, if one was written."""
+        return _existing(self.folder / SNAPSHOT)
 
-    kind: ExitKind
-    code: int | None = None
-    signal: int | None = None
-    exception_type: str | None = None
-    message: str | None = None
-    traceback: str | None = None
+    @property
+    def oom_snapshot_path(self) -> Path | None:
+        """The snapshot at the last out-of-memory error, if there was one."""
+        return _existing(self.folder / OOM_SNAPSHOT)
 
+    @property
+    def output_path(self) -> Path | None:
+        """What the program printed, if it was kept."""
+        return _existing(self.folder / OUTPUT)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceInfo:
-    """The device that the program saw. Sizes in bytes, as ``cudaMemGetInfo`` and the properties report them."""
-
-    kind: str
-    """``"virtual"`` or ``"real"``."""
-    name: str
-    """As CUDA names it, for example ``"NVIDIA GeForce RTX 4090"``."""
-    key: str
-    """What the person wrote after ``--gpu``: ``"rtx4090"``, ``"24GiB"``, ``"cuda:0"``."""
-    index: int = 0
-    total_bytes: int
-    compute_capability: str
-    """``"8.9"``."""
-    multiprocessors: int
-    context_bytes: int | None = None
-    """What the CUDA context takes: an assumption of the catalogue on a virtual device, measured on a real one."""
-    cublas_handle_bytes: int | None = None
-    foreign_bytes: int | None = None
-    """Bytes held by other processes, as seen (real) or asked for (virtual)."""
+    @property
+    def ranks(self) -> tuple[Recording, ...]:
+        """The further processes of the same run, in order of their number; empty for a single process."""
+        return tuple(Recording(folder) for _, folder in sorted(_numbered(self.folder)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
-    """One named stretch of the run. Levels are torch's own statistics at its end; peaks are over the phase."""
-
-    name: str
-    """``"load"``, ``"prefill"``, ``"decode"``, ``"step"`` or a user's mark."""
-    started_us: int
-    """Microseconds since the epoch, the clock of the snapshot's trace events."""
-    ended_us: int | None = None
-    allocated_bytes: int | None = None
-    active_bytes: int | None = None
-    reserved_bytes: int | None = None
-    active_peak_bytes: int | None = None
-    reserved_peak_bytes: int | None = None
-    driver_free_bytes: int | None = None
-    detail: Mapping[str, int | float | str] = field(default_factory=dict)
-    """Further numbers that the workload knows: ``{"session": 3, "context": 512, "kv_bytes": 67108864}``."""
+def is_recording(path: Path) -> bool:
+    """Whether ``path`` is a recording's folder; looks at names only."""
+    return path.is_dir() and (path / MANIFEST).is_file()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """Something a guard saw inside the process: a cuBLAS handle created, a resize refused, a slice past a cache's end."""
+def open_recording(path: Path) -> Recording:
+    """Open the recording at ``path`` (its folder, or a manifest inside it) and check that it can be read.
 
-    kind: str
-    """``"cublas-handle"``, ``"resize"``, ``"cast"``, ``"cache-overflow"``."""
-    time_us: int
-    detail: Mapping[str, Any]
-    """For ``cublas-handle``: device, thread, driver_free_bytes, ok. For ``resize``: operation, tensor, origin
-    (``{"kind": "file", "path": ...}``), wanted_bytes, owned_bytes, file, line. Always plain JSON values."""
+    Raises:
+        UnreadableInput: it is missing or not a recording.
+    """
+    folder = path.parent if path.name == MANIFEST else path
+    if not is_recording(folder):
+        raise UnreadableInput(
+            f"{path} is not a recording: there is no {MANIFEST} in it",
+            "name a folder that `vramdoc diagnose` or `vramdoc record` left under .vramdoc/",
+        )
+    recording = Recording(folder)
+    recording.manifest  # noqa: B018 # read now, so that a broken one is refused here
+    return recording
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """Everything about a run that is not in the snapshot. Plain JSON on disk; unknown keys survive in ``extra``."""
+def newest_recording(root: Path = DEFAULT_ROOT) -> Recording | None:
+    """The recording under ``root`` that was started last; None when there is none."""
+    try:
+        # Names begin with the time of the start, so their order is the order in time.
+        folders = sorted(
+            (folder for folder in root.iterdir() if is_recording(folder)), reverse=True
+        )
+    except OSError:
+        return None
+    return Recording(folders[0]) if folders else None
 
-    schema_version: int = MANIFEST_SCHEMA
-    created: str
-    """ISO 8601, UTC."""
-    tool_version: str
-    versions: Mapping[str, str]
-    """``torch``, ``python``, ``cuda`` (as built), ``driver``, ``transformers`` ...: only what is there."""
-    platform: Mapping[str, str]
-    """``system``, ``machine``, ``release``; never a host or user name."""
-    alloc_conf: str
-    """The allocator config string in force, empty for the default."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Allow-listed variables only (allocator, CUDA and cuBLAS settings)."""
-    device: DeviceInfo | None = None
-    workload: Mapping[str, Any] = field(default_factory=dict)
-    """``name``, ``line`` (the one line that reproduces it) and the parameters; see ``workload``."""
-    target: Mapping[str, str] = field(default_factory=dict)
-    """``kind`` and ``name`` of what was run."""
-    exit: Exit
-    phases: Sequence[Phase] = ()
-    observations: Sequence[Observation] = ()
-    statistics: Mapping[str, int] = field(default_factory=dict)
-    """torch.cuda.memory_stats() at the end, under its own keys."""
-    notes: Sequence[str] = ()
-    """What differs from a real run, in sentences: ``"cuDNN is off on the virtual GPU"``."""
-    rank: int | None = None
-    duration_s: float | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Put the manifest in place, and drop the journal once the manifest holds it.
+
+    Raises:
+        StorageProblem: it cannot be written; the one before is then still there.
+    """
+    write_atomically(folder / MANIFEST, dump_manifest(manifest))
+    if manifest.exit.kind is not ExitKind.RUNNING:
+        (folder / JOURNAL).unlink(missing_ok=True)
+
+
+def journal_line(entry: Phase | Observation | str) -> bytes:
+    """One line of the journal; a plain string is a note."""
+    kind = {Phase: "phase", Observation: "observation"}.get(type(entry), "note")
+    value = entry if isinstance(entry, str) else to_json(entry)
+    return json.dumps({kind: value}, separators=(",", ":")).encode() + b"\n"
+
+
+def with_journal(manifest: Manifest, lines: Iterable[dict[str, Any]]) -> Manifest:
+    """The manifest with the journal's entries behind its own."""
+    phases, observations, notes = (
+        list(manifest.phases), list(manifest.observations), list(manifest.notes),
+    )  # fmt: skip
+    for line in lines:
+        if "phase" in line:
+            phases.append(from_json(Phase, line["phase"]))
+        elif "observation" in line:
+            observations.append(from_json(Observation, line["observation"]))
+        elif "note" in line and str(line["note"]) not in notes:
+            notes.append(str(line["note"]))
+    return replace(
+        manifest, phases=tuple(phases), observations=tuple(observations), notes=tuple(notes)
+    )
+
+
+def _journal_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines of a journal. Its writer may have died inside the last one, which is then left out."""
+    if not path.is_file():
+        return
+    for text in _read_text(path).split(b"\n"):
+        try:
+            line = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(line, dict):
+            yield line
+
+
+def _read_text(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > _LARGEST_TEXT:
+            raise UnreadableInput(f"{path} is larger than any file of a recording")
+        return path.read_bytes()
+    except OSError as error:
+        raise UnreadableInput(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _existing(path: Path) -> Path | None:
+    return path if path.is_file() else None
+
+
+def _numbered(folder: Path) -> Iterator[tuple[int, Path]]:
+    for entry in folder.glob("rank-*"):
+        number = entry.name.removeprefix("rank-")
+        # A link could lead out of the recording, which may have come from somebody else.
+        if number.isdecimal() and not entry.is_symlink() and is_recording(entry):
+            yield int(number), entry
