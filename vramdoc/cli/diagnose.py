@@ -20,10 +20,10 @@ SEVERITIES = ("info", "warning", "error")
 
 def diagnose(
     target: Annotated[
-        str,
+        list[str],
         typer.Argument(
             metavar="TARGET",
-            help="model.safetensors, *.safetensors.index.json, a Hugging Face folder, a snapshot, a recording, a crash text, or - for stdin.",
+            help="model.safetensors, *.safetensors.index.json, a Hugging Face folder, a snapshot, a recording, a crash text, - for stdin, or a command after --.",
         ),
     ],
     gpu: options.Gpu = None,
@@ -64,7 +64,7 @@ def diagnose(
     from vramdoc.cli.values import choice, workload_fields
     from vramdoc.examine.pipeline import examine
     from vramdoc.examine.request import DiagnoseRequest
-    from vramdoc.examine.target import recognise
+    from vramdoc.examine.target import command_target, recognise
     from vramdoc.units import parse_bytes
 
     choice("--fail-on", fail_on, SEVERITIES)
@@ -79,10 +79,12 @@ def diagnose(
         verbose=verbose,
     )
     outputs.check()
-    found = recognise(target)
+    is_command = len(target) > 1
+    found = command_target(target) if is_command else recognise(target[0])
     result = examine(
         DiagnoseRequest(
             target=found,
+            argv=tuple(target) if is_command else (),
             gpu=gpu,
             alloc_conf=alloc_conf,
             workload=workload_fields(
@@ -92,8 +94,8 @@ def diagnose(
             foreign_bytes=_size("--foreign", foreign, parse_bytes) if foreign else 0,
             recordings=recordings,
             trials=trials,
-            command=_command(found.name, target),
-            stdin=sys.stdin if found.path is None else None,
+            command=_command(found.name, target[0]),
+            stdin=sys.stdin if found.kind == "crash-text" and found.path is None else None,
             progress=(lambda _: None) if quiet else terminal.say,
         )
     )  # fmt: skip

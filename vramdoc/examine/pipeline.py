@@ -39,14 +39,16 @@ def examine(request: DiagnoseRequest) -> Report:
 
         case = case_from_recording(open_recording(_path(request)))
         return _report(request, case, trial=_replay_trial(case))
-    return _examine_model(request)
+    return _examine_run(request)
 
 
-def _examine_model(request: DiagnoseRequest) -> Report:
+def _examine_run(request: DiagnoseRequest) -> Report:
+    """A model, or a program of the person's own: run it once, judge the recording, try fixes by rerun."""
     from vramdoc.evidence.build import case_from_recording
-    from vramdoc.examine.run import model_runner
+    from vramdoc.examine.run import command_runner, model_runner
 
-    runner = model_runner(request)
+    is_command = request.target.kind == "command"
+    runner = command_runner(request) if is_command else model_runner(request)
     recording = runner.run(request.alloc_conf, {})
     case = replace(
         case_from_recording(recording), kind=request.target.kind, name=request.target.name

@@ -19,6 +19,8 @@ class DiagnoseRequest:
     """One question."""
 
     target: Target
+    argv: tuple[str, ...] = ()
+    """The program to run, when the target is a command of the person's own."""
     gpu: str | None = None
     """As the person wrote it; None means a real device where there is one, else the default virtual one."""
     alloc_conf: str = ""

@@ -1,11 +1,15 @@
-"""Running a model for a diagnosis, and running it again under a change. What happens in the run is ``workload``'s business."""
+"""Running a model, or the person's own command, for a diagnosis; and running it again under a change.
+
+What happens inside the run is ``workload``'s business, or the program's own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from vramdoc.errors import ChildProblem
 from vramdoc.examine.device import choose_gpu
 from vramdoc.examine.request import DiagnoseRequest
 from vramdoc.facts import Source
@@ -17,46 +21,34 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRunner:
-    """Runs one workload on one device, any number of times."""
+class Runner:
+    """Does one piece of work on one device, any number of times."""
 
-    request: DiagnoseRequest
-    spec: WorkloadSpec
-    gpu: str
+    run: Callable[[str, Mapping[str, Any]], Recording]
+    """(allocator config, changed WorkloadSpec fields) -> the recording it left."""
+    alloc_conf: str
+    can_change_workload: bool
     notes: tuple[str, ...]
 
-    def run(self, alloc_conf: str, changes: Mapping[str, Any]) -> Recording:
-        """Run the workload under a config, with the given WorkloadSpec fields changed."""
-        from vramdoc.record.launch import run_workload
-
-        return run_workload(
-            replace(self.spec, **changes),
-            gpu=self.gpu,
-            alloc_conf=alloc_conf,
-            root=self.request.recordings,
-            foreign_bytes=self.request.foreign_bytes,
-            progress=self.request.progress,
-        )
-
     def trial(self, first: Recording) -> Trial:
-        """Reruns on the same device."""
+        """Reruns on the same device, compared with the first run."""
         manifest = first.manifest
         is_real = manifest.device is not None and manifest.device.kind == "real"
 
         def rerun(alloc_conf: str | None, changes: Mapping[str, Any]) -> RunOutcome:
-            config = self.request.alloc_conf if alloc_conf is None else alloc_conf
+            config = self.alloc_conf if alloc_conf is None else alloc_conf
             return outcome_of(self.run(config, changes).manifest)
 
         return Trial(
             method="rerun",
             source=Source.MEASURED if is_real else Source.VIRTUAL_GPU,
             run=rerun,
-            can_change_workload=True,
+            can_change_workload=self.can_change_workload,
             before=outcome_of(manifest),
         )
 
 
-def model_runner(request: DiagnoseRequest) -> ModelRunner:
+def model_runner(request: DiagnoseRequest) -> Runner:
     """Decide workload and device for a model target.
 
     Raises:
@@ -70,10 +62,54 @@ def model_runner(request: DiagnoseRequest) -> ModelRunner:
     spec = WorkloadSpec(
         target=str(request.target.path.resolve()), name=default_workload(checkpoint)
     )
-    return ModelRunner(
-        request=request,
-        spec=replace(spec, **request.workload),
-        gpu=gpu,
+    spec = replace(spec, **request.workload)
+
+    def run(alloc_conf: str, changes: Mapping[str, Any]) -> Recording:
+        from vramdoc.record.launch import run_workload
+
+        return run_workload(
+            replace(spec, **changes),
+            gpu=gpu,
+            alloc_conf=alloc_conf,
+            root=request.recordings,
+            foreign_bytes=request.foreign_bytes,
+            progress=request.progress,
+        )
+
+    return Runner(
+        run=run,
+        alloc_conf=request.alloc_conf,
+        can_change_workload=True,
+        notes=(sentence,) if sentence else (),
+    )
+
+
+def command_runner(request: DiagnoseRequest) -> Runner:
+    """Run the person's own program; its output goes into the recording, not to the terminal."""
+    gpu, sentence = choose_gpu(request.gpu)
+
+    def run(alloc_conf: str, _changes: Mapping[str, Any]) -> Recording:
+        from vramdoc.record.command import record_command
+
+        recording, _code = record_command(
+            request.argv,
+            gpu=gpu,
+            alloc_conf=alloc_conf,
+            root=request.recordings,
+            foreign_bytes=request.foreign_bytes,
+            capture_output=True,
+        )
+        if recording is None:
+            raise ChildProblem(
+                f"{request.target.name} left no recording: it never used a GPU through PyTorch",
+                "give the command that does, for example: -- python train.py",
+            )
+        return recording
+
+    return Runner(
+        run=run,
+        alloc_conf=request.alloc_conf,
+        can_change_workload=False,
         notes=(sentence,) if sentence else (),
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,14 +24,16 @@ class Target:
     """One recognised input."""
 
     kind: str
-    """``model``, ``model-folder``, ``snapshot``, ``recording`` or ``crash-text``."""
+    """``model``, ``model-folder``, ``snapshot``, ``recording``, ``crash-text`` or ``command``."""
     path: Path | None
-    """None for standard input."""
+    """None for standard input and for a command."""
+    label: str = ""
+    """What to call a target that has no path."""
 
     @property
     def name(self) -> str:
         """The file's own name; never its folder, which may be private."""
-        return "-" if self.path is None else self.path.resolve().name
+        return self.label or "-" if self.path is None else self.path.resolve().name
 
 
 def recognise(argument: str) -> Target:
@@ -59,6 +62,12 @@ def recognise(argument: str) -> Target:
     if not head:
         raise UnreadableInput(f"{argument} is empty", f"give {KINDS}")
     return Target(kind=_file_kind(path, head), path=path)
+
+
+def command_target(argv: Sequence[str]) -> Target:
+    """A program that the person typed, named after its script: ``python train.py --lr 1`` is ``train.py``."""
+    scripts = [word for word in argv[1:] if word.endswith((".py", ".sh"))]
+    return Target(kind="command", path=None, label=Path(scripts[0] if scripts else argv[0]).name)
 
 
 def _folder_kind(path: Path) -> str:

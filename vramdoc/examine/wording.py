@@ -1,0 +1,114 @@
+"""From verdicts to a Report: the headline, what is shown of environment and workload, and the order of things."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vramdoc.diagnose.verdict import Outcome, Verdict
+from vramdoc.examine.figures import figures
+from vramdoc.facts import Fact
+from vramdoc.prescribe.prescription import Prescription
+from vramdoc.report.contents import HEALTHY, UNDECIDED, Report
+from vramdoc.units import format_bytes
+
+if TYPE_CHECKING:
+    from vramdoc.evidence.case import Case
+
+_OUTCOMES = (Outcome.CONFIRMED, Outcome.UNDECIDED, Outcome.RULED_OUT)
+
+
+def compose(
+    case: Case,
+    *,
+    verdicts: Sequence[Verdict],
+    primary: str,
+    prescriptions: Sequence[Prescription],
+    command: str,
+    recording: str,
+) -> Report:
+    """Put a report together; the primary verdict comes first, then confirmed ones by the bytes they explain."""
+    facts = figures(case)
+    ordered = sorted(
+        verdicts,
+        key=lambda v: (v.id != primary, _OUTCOMES.index(v.outcome), -v.explains_bytes, v.id),
+    )
+    return Report(
+        target_kind=case.kind,
+        target_name=case.name,
+        primary=primary,
+        headline=_headline(primary, ordered, facts, case),
+        verdicts=tuple(ordered),
+        prescriptions=tuple(prescriptions),
+        facts=facts,
+        environment=_environment(case),
+        workload=dict(case.manifest.workload) if case.manifest is not None else {},
+        command=command,
+        notes=tuple(case.manifest.notes) if case.manifest is not None else (),
+        missing=_missing(primary, ordered, case),
+        recording=recording,
+        case=case,
+    )
+
+
+def _headline(primary: str, verdicts: Sequence[Verdict], facts: Sequence[Fact], case: Case) -> str:
+    if primary == HEALTHY:
+        return _healthy(facts, case)
+    if primary == UNDECIDED:
+        return "The cause cannot be told from this. See below for what would decide it."
+    return next(verdict.summary for verdict in verdicts if verdict.id == primary)
+
+
+def _healthy(facts: Sequence[Fact], case: Case) -> str:
+    values = {fact.name: fact.value for fact in facts}
+    reserved, total = values.get("reserved_peak"), values.get("device_total")
+    if not isinstance(reserved, int):
+        return "Nothing failed, and no rule objects."
+    if not isinstance(total, int):
+        return f"Nothing failed: peak reserved memory is {format_bytes(reserved)}."
+    where = case.manifest.device.name if case.manifest and case.manifest.device else "the device"
+    sentence = f"It fits: peak reserved memory is {format_bytes(reserved)} of {format_bytes(total)} on {where}."
+    free = values.get("driver_free_least")
+    if isinstance(free, int):
+        sentence += f" At the tightest phase end {format_bytes(free)} were free at the driver."
+    return sentence
+
+
+def _environment(case: Case) -> Mapping[str, Any]:
+    if case.manifest is None:
+        known: dict[str, Any] = {}
+        if case.crash is not None:
+            known = {
+                "torch": case.crash.torch_version,
+                "platform": case.crash.platform,
+                "alloc_conf": case.crash.alloc_conf,
+            }
+        elif case.snapshot is not None:
+            known = {"alloc_conf": case.snapshot.alloc_conf}
+        return {key: value for key, value in known.items() if value is not None}
+    manifest = case.manifest
+    environment: dict[str, Any] = {
+        **manifest.versions,
+        **manifest.platform,
+        "alloc_conf": manifest.alloc_conf,
+        "variables": dict(manifest.environment),
+    }
+    if manifest.device is not None:
+        device = manifest.device
+        environment["device"] = {
+            "kind": device.kind,
+            "name": device.name,
+            "key": device.key,
+            "total": device.total_bytes,
+            "compute_capability": device.compute_capability,
+        }
+    return environment
+
+
+def _missing(primary: str, verdicts: Sequence[Verdict], case: Case) -> tuple[str, ...]:
+    wanted = list(case.missing)
+    if primary == UNDECIDED:
+        for verdict in verdicts:
+            if verdict.outcome is Outcome.UNDECIDED:
+                wanted.extend(verdict.missing)
+    return tuple(dict.fromkeys(wanted))
