@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +27,34 @@ class Frame:
     filename: str
     line: int
     name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackTable(Sequence[tuple[Frame, ...]]):
+    """Distinct stacks by code, kept as indices into distinct frames and built on demand.
+
+    A million events share a few thousand frames; as tuples their stacks would outweigh everything else.
+    """
+
+    frames: tuple[Frame, ...]
+    indices: npt.NDArray[np.int32]
+    """The frames of all stacks, one stack after the other, innermost frame first."""
+    ends: npt.NDArray[np.int64]
+    """Stack ``i`` is ``indices[ends[i]:ends[i + 1]]``; one entry more than there are stacks."""
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    @overload
+    def __getitem__(self, code: int) -> tuple[Frame, ...]: ...
+    @overload
+    def __getitem__(self, code: slice) -> list[tuple[Frame, ...]]: ...
+    def __getitem__(self, code: int | slice) -> tuple[Frame, ...] | list[tuple[Frame, ...]]:
+        if isinstance(code, slice):
+            return [self[index] for index in range(*code.indices(len(self)))]
+        if not 0 <= code < len(self):
+            raise IndexError(code)
+        return tuple(self.frames[i] for i in self.indices[self.ends[code] : self.ends[code + 1]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +123,7 @@ class Trace:
     pools: tuple[tuple[int, int], ...]
     """Pool ids by the codes in ``pool``."""
     stacks: Sequence[tuple[Frame, ...]]
-    """Distinct stacks by the codes in ``stack``; may be built lazily."""
+    """Distinct stacks by the codes in ``stack``: a StackTable, shared by the traces of a snapshot, from the reader."""
 
     def __len__(self) -> int:
         return len(self.action)
