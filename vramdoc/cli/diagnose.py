@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -61,11 +61,10 @@ def diagnose(
 ) -> None:
     """Say what happened, or would happen, and which change fixes it."""
     from vramdoc.cli import publish, terminal
-    from vramdoc.cli.values import choice, workload_fields
+    from vramdoc.cli.values import choice, size, workload_fields
     from vramdoc.examine.pipeline import examine
     from vramdoc.examine.request import DiagnoseRequest
     from vramdoc.examine.target import command_target, recognise
-    from vramdoc.units import parse_bytes
 
     choice("--fail-on", fail_on, SEVERITIES)
     outputs = publish.Outputs(
@@ -91,7 +90,7 @@ def diagnose(
                 name=workload, context=context, sessions=sessions, new_tokens=new_tokens,
                 batch=batch, cache=cache, dtype=dtype, seed=seed,
             ),
-            foreign_bytes=_size("--foreign", foreign, parse_bytes) if foreign else 0,
+            foreign_bytes=size("--foreign", foreign) if foreign else 0,
             recordings=recordings,
             trials=trials,
             command=_command(found.name, target[0]),
@@ -114,15 +113,6 @@ def exit_code(report: Report, *, fail_on: str) -> ExitCode:
     least = SEVERITIES.index(fail_on)
     grave = any(SEVERITIES.index(str(v.severity)) >= least for v in report.confirmed)
     return ExitCode.FINDINGS if grave else ExitCode.HEALTHY
-
-
-def _size(flag: str, text: str, parse: Any) -> int:
-    from vramdoc.errors import UsageError
-
-    try:
-        return int(parse(text))
-    except ValueError as error:
-        raise UsageError(f"{flag}: {error}") from error
 
 
 def _command(name: str, given: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vramdoc.errors import UsageError
-from vramdoc.units import parse_count
+from vramdoc.units import parse_bytes, parse_count
 
 WORKLOADS = ("chat", "prefill", "load", "encode", "train", "serve")
 CACHES = ("dynamic", "static", "chunked", "paged", "sliding", "int8", "int4", "offloaded")
@@ -32,6 +32,18 @@ def count(flag: str, text: str) -> int:
     """
     try:
         return parse_count(text)
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}") from error
+
+
+def size(flag: str, text: str) -> int:
+    """Read a size such as ``2GiB`` in bytes.
+
+    Raises:
+        UsageError: it is not a size.
+    """
+    try:
+        return parse_bytes(text)
     except ValueError as error:
         raise UsageError(f"{flag}: {error}") from error
 
