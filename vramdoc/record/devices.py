@@ -23,6 +23,8 @@ class RealGpu:
     """One physical device. Sizes in bytes, as NVML reports them at this moment."""
 
     index: int
+    uuid: str
+    """Without the ``GPU-`` in front; as ``torch.cuda.get_device_properties().uuid`` has it."""
     name: str
     total_bytes: int
     free_bytes: int
@@ -63,6 +65,7 @@ def _read_gpu(pynvml: Any, index: int, driver: str) -> RealGpu:
     major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
     return RealGpu(
         index=index,
+        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)).removeprefix("GPU-"),
         name=_text(pynvml.nvmlDeviceGetName(handle)),
         total_bytes=memory.total,
         free_bytes=memory.free,

@@ -150,18 +150,21 @@ def journal_line(entry: Phase | Observation | str) -> bytes:
 
 def with_journal(manifest: Manifest, lines: Iterable[dict[str, Any]]) -> Manifest:
     """The manifest with the journal's entries behind its own."""
-    phases, observations, notes = (
-        list(manifest.phases), list(manifest.observations), list(manifest.notes),
-    )  # fmt: skip
+    phases = {(phase.name, phase.started_us): phase for phase in manifest.phases}
+    observations, notes = list(manifest.observations), dict.fromkeys(manifest.notes)
     for line in lines:
         if "phase" in line:
-            phases.append(from_json(Phase, line["phase"]))
+            phase = from_json(Phase, line["phase"])
+            phases[phase.name, phase.started_us] = phase  # its end replaces its start
         elif "observation" in line:
             observations.append(from_json(Observation, line["observation"]))
-        elif "note" in line and str(line["note"]) not in notes:
-            notes.append(str(line["note"]))
+        elif "note" in line:
+            notes[str(line["note"])] = None
     return replace(
-        manifest, phases=tuple(phases), observations=tuple(observations), notes=tuple(notes)
+        manifest,
+        phases=tuple(phases.values()),
+        observations=tuple(observations),
+        notes=tuple(notes),
     )
 
 
