@@ -45,7 +45,9 @@ class Report:
     missing: Sequence[str] = ()
     """What would have allowed to say more."""
     recording: str = ""
-    """The folder's name under ``.vramdoc/``, when there is one."""
+    """The folder's name under ``.vramdoc/``, when there is one. It holds the time of the run."""
+    timing: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by stage; the only part of a report that may differ between two equal runs."""
     case: Case | None = None
     """For pictures and segment maps; None in a report that was read back."""
 

@@ -1,0 +1,291 @@
+"""A Report for a person at a terminal: a first screen of about 25 lines that answers, and with ``verbose`` everything else.
+
+Pure: width, colour and character set are arguments; nothing is read from the environment. Colour means something:
+red a confirmed error, yellow a warning or an open question, green health or a verified change, dim what was ruled out.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from vramdoc.diagnose.verdict import Outcome, Severity, Verdict
+from vramdoc.facts import Fact
+from vramdoc.prescribe.prescription import Prescription, VerificationStatus
+from vramdoc.report import words
+from vramdoc.report.contents import HEALTHY, UNDECIDED, Report
+from vramdoc.report.printable import ascii_form, printable
+from vramdoc.report.segment_map import map_lines
+
+EVIDENCE_ROWS = 6
+"""Rows of evidence on the first screen: with the action and the closing lines they make about 25 lines."""
+WIDE = 110
+"""From this width on, tables also say where to look a figure up."""
+
+_MARKS = {
+    Outcome.CONFIRMED: ("✗", "red"),
+    Outcome.UNDECIDED: ("?", "yellow"),
+    Outcome.RULED_OUT: ("–", "dim"),
+}
+_TRIAL_MARKS = {
+    VerificationStatus.VERIFIED: ("✓", "green"),
+    VerificationStatus.REFUTED: ("✗", "red"),
+    VerificationStatus.NOT_TRIED: ("?", "yellow"),
+}
+
+
+def render_terminal(
+    report: Report,
+    *,
+    width: int = 80,
+    colour: bool = False,
+    ascii_only: bool = False,
+    verbose: bool = False,
+    quiet: bool = False,
+) -> str:
+    """Render ``report`` for a terminal of ``width`` columns; with ``quiet`` only the verdict and its fix.
+
+    Only what is to be pasted may be longer than ``width``: a command broken by us could not be pasted.
+    """
+    screen = Screen(width=width, colour=colour, ascii_only=ascii_only)
+    _headline(screen, report)
+    if quiet:
+        _quiet_fix(screen, report)
+        return screen.text()
+    _action(screen, report)
+    _evidence(screen, report, rows=None if verbose else EVIDENCE_ROWS)
+    if verbose:
+        _all_verdicts(screen, report)
+        _other_prescriptions(screen, report)
+    _closing(screen, report, verbose=verbose)
+    if verbose or report.primary == "fragmentation" or (report.case and report.case.oom):
+        _segment_map(screen, report, rows=12 if verbose else 2)
+    return screen.text()
+
+
+class Screen:
+    """What has been written so far, and how wide, coloured and plain it may be."""
+
+    def __init__(self, *, width: int, colour: bool, ascii_only: bool) -> None:
+        self.width = width
+        self.ascii_only = ascii_only
+        self._colour = colour
+        self._out = io.StringIO()
+        self._console = Console(
+            file=self._out, width=width, force_terminal=colour, legacy_windows=False,
+            color_system="standard" if colour else None, highlight=False, emoji=False,
+            markup=False, _environ={},
+        )  # fmt: skip
+
+    def say(self, text: str) -> str:
+        """``text`` with nothing in it that could steer the terminal, in the terminal's own characters."""
+        clean = printable(text)
+        return ascii_form(clean) if self.ascii_only else clean
+
+    def styled(self, *parts: tuple[str, str]) -> Text:
+        """``(text, style)`` pieces as one line of text."""
+        return Text.assemble(*((self.say(text), style) for text, style in parts))
+
+    def put(self, *blocks: RenderableType, indent: int = 0) -> None:
+        """Write blocks, one below the other."""
+        for block in blocks:
+            self._console.print(Padding(block, (0, 0, 0, indent)) if indent else block)
+
+    def put_verbatim(self, text: str, *, indent: int = 2) -> None:
+        """Write lines that are to be pasted: never broken."""
+        for line in text.rstrip("\n").split("\n"):
+            shown = self.say(line.replace("\t", "    "))
+            self._console.print(Text(" " * indent + shown, "bold"), soft_wrap=True)
+
+    def table(self, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> Table:
+        """A borderless table; a column is ``(heading, "left" | "right" | "fold")``, fold being the one that gives way."""
+        headed = any(heading for heading, _ in columns)
+        table = Table(
+            box=None, show_header=headed,
+            padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, header_style="dim",
+        )  # fmt: skip
+        for heading, kind in columns:
+            table.add_column(
+                self.say(heading),
+                justify="right" if kind == "right" else "left",
+                overflow="fold",
+                no_wrap=kind != "fold" and self.width >= 60,
+            )
+        for row in rows:
+            table.add_row(*(Text(self.say(cell)) for cell in row))
+        return table
+
+    def text(self) -> str:
+        """Everything written so far, without blanks at line ends where no colour needs them."""
+        lines = self._out.getvalue().split("\n")
+        if not self._colour:
+            lines = [line.rstrip() for line in lines]
+        return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _headline(screen: Screen, report: Report) -> None:
+    if report.primary == HEALTHY:
+        mark, style = "✓", "green"
+    elif report.primary == UNDECIDED:
+        mark, style = "?", "yellow"
+    else:
+        grave = any(v.severity is Severity.ERROR for v in report.confirmed)
+        mark, style = "✗", "red" if grave else "yellow"
+    sure = "".join(f", {v.confidence} confidence" for v in report.confirmed[:1])
+    title = screen.styled(
+        (f"{mark} {words.outcome(report).upper()}", f"bold {style}"),
+        (f"  {report.target_name} ({report.target_kind}){sure}", "dim"),
+    )
+    screen.put(title, Text(screen.say(report.headline)))
+
+
+def _quiet_fix(screen: Screen, report: Report) -> None:
+    action = words.best_action(report)
+    if action is None:
+        return
+    mark, style = _TRIAL_MARKS[action.verification.status]
+    screen.put(
+        screen.styled(
+            (f"{mark} {action.change}", style),
+            (f" ({words.trial_line(action.verification)})", "dim"),
+        )
+    )
+    snippet = words.best_snippet(action, report)
+    if snippet is not None:
+        screen.put_verbatim(snippet[1])
+
+
+def _action(screen: Screen, report: Report) -> None:
+    action = words.best_action(report)
+    if action is not None:
+        screen.put("")
+        _prescription(screen, report, action, lead="DO THIS  ")
+    elif report.prescriptions:
+        screen.put(
+            "", screen.styled(("Nothing that was tried helps: see -v for each trial.", "yellow"))
+        )
+
+
+def _prescription(screen: Screen, report: Report, action: Prescription, *, lead: str = "") -> None:
+    trial = action.verification
+    mark, style = _TRIAL_MARKS[trial.status]
+    screen.put(
+        screen.styled(
+            (lead, "bold"), (action.title, "bold"), (f"  {mark} {words.trial_line(trial)}", style)
+        )
+    )
+    screen.put(Text(screen.say(action.change)), indent=2)
+    snippet = words.best_snippet(action, report)
+    if snippet is not None:
+        screen.put_verbatim(snippet[1], indent=4)
+    rows = words.trial_rows(trial)
+    changed = [row for row in rows if row[1] != row[2]] or rows
+    if changed:
+        effects = [f"{what}: {before} → {after}" for what, before, after in changed]
+        screen.put(Text(screen.say(" · ".join(effects))), indent=2)
+    if trial.reason and trial.status is not VerificationStatus.NOT_TRIED:
+        screen.put(screen.styled((trial.reason, "dim")), indent=2)
+    if trial.command:
+        screen.put(screen.styled(("verify it with:", "dim")), indent=2)
+        screen.put_verbatim(trial.command, indent=4)
+
+
+def _evidence(screen: Screen, report: Report, *, rows: int | None) -> None:
+    facts = list(report.confirmed[0].evidence) if report.confirmed else list(report.facts)
+    if not facts:
+        return
+    shown = facts[:rows]
+    screen.put("", _fact_table(screen, shown, heading="EVIDENCE"))
+    if len(shown) < len(facts):
+        screen.put(screen.styled((f"and {len(facts) - len(shown)} more with -v", "dim")), indent=2)
+
+
+def _fact_table(screen: Screen, facts: Sequence[Fact], *, heading: str) -> Table:
+    wide = screen.width >= WIDE
+    columns = [(heading, "fold"), ("value", "right"), ("source", "left")]
+    if wide:
+        columns.append(("where", "fold"))
+    table = screen.table(columns, [])
+    for fact in facts:
+        cells = [words.label(fact.name), words.fact_value(fact), str(fact.source)]
+        if wide:
+            cells.append(fact.where)
+        table.add_row(*(Text(screen.say(cell)) for cell in cells))
+    return table
+
+
+def _segment_map(screen: Screen, report: Report, *, rows: int) -> None:
+    lines = map_lines(report.case, width=screen.width, ascii_only=screen.ascii_only, rows=rows)
+    if lines:
+        screen.put("")
+        for line in lines:
+            screen.put(Text.assemble(*line))
+
+
+def _all_verdicts(screen: Screen, report: Report) -> None:
+    for verdict in report.verdicts:
+        mark, style = _MARKS[verdict.outcome]
+        outcome = verdict.outcome.value.replace("_", " ")
+        screen.put(
+            "",
+            screen.styled(
+                (f"{mark} {verdict.id}", f"bold {style}"),
+                (f"  {outcome}, {verdict.severity}, {verdict.confidence} confidence", "dim"),
+            ),
+        )
+        screen.put(Text(screen.say(verdict.summary)), indent=2)
+        if verdict.evidence:
+            screen.put(_fact_table(screen, verdict.evidence, heading="evidence"), indent=2)
+        for sentence in (*verdict.notes, *(f"would be decided by {m}" for m in verdict.missing)):
+            screen.put(screen.styled((sentence, "dim")), indent=2)
+
+
+def _other_prescriptions(screen: Screen, report: Report) -> None:
+    best = words.best_action(report)
+    for prescription in report.prescriptions:
+        if prescription is not best:
+            screen.put("")
+            _prescription(screen, report, prescription)
+        screen.put(
+            screen.styled((f"risk of {prescription.id}: {prescription.risk}", "dim")), indent=2
+        )
+        if prescription.limits:
+            screen.put(screen.styled((f"limits: {prescription.limits}", "dim")), indent=2)
+
+
+def _closing(screen: Screen, report: Report, *, verbose: bool) -> None:
+    also = [v for v in report.confirmed if v.id != report.primary]
+    rows = [
+        ("Also found", "; ".join(_named(v, v.summary) for v in also)),
+        ("Ruled out", ", ".join(v.id for v in words.by_outcome(report, Outcome.RULED_OUT))),
+        ("Undecided", _undecided(report)),
+        ("Would help", "; ".join(report.missing)),
+        ("Notes", " ".join(report.notes) if verbose else ""),
+        ("Device", words.device_line(report)),
+        ("Workload", words.workload_line(report)),
+        ("Recording", report.recording if verbose else ""),
+        ("Reproduce", report.command),
+    ]
+    if verbose:
+        rows += words.pairs(report.environment)
+    kept = [row for row in rows if row[1]]
+    if kept:
+        table = screen.table([("", "left"), ("", "fold")], kept)
+        table.columns[0].style = "dim"
+        screen.put("", table)
+
+
+def _undecided(report: Report) -> str:
+    return "; ".join(
+        _named(v, f"needs {', '.join(v.missing)}")
+        for v in words.by_outcome(report, Outcome.UNDECIDED)
+    )
+
+
+def _named(verdict: Verdict, text: str) -> str:
+    return f"{verdict.id}: {text}"

@@ -1,0 +1,172 @@
+"""How facts, verdicts and trials are worded: the same words in every format. It knows no markup and places nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from vramdoc.diagnose.verdict import Outcome, Verdict
+from vramdoc.facts import Fact, Source
+from vramdoc.prescribe.prescription import Prescription, Verification, VerificationStatus
+from vramdoc.report.contents import HEALTHY, UNDECIDED, Report
+from vramdoc.units import format_bytes
+
+LABELS = {
+    "requested": "requested from the device",
+    "total": "device total",
+    "free": "free on the device",
+    "allocated": "allocated by PyTorch",
+    "unallocated": "reserved but unallocated",
+    "reserved": "reserved by PyTorch",
+    "process": "used by this process",
+    "private_pools": "free in private pools",
+    "allowed": "memory limit",
+    "oom": "out of memory",
+    "exit": "ended with",
+}
+"""Names that torch's message or the design fix; every other name is its own label with the underscores taken out."""
+
+SOURCES = {
+    Source.MEASURED: "measured on a real device",
+    Source.VIRTUAL_GPU: "PyTorch's allocator on a virtual GPU",
+    Source.REPLAYED: "replayed through the allocator",
+    Source.READ: "read from the person's own file or message",
+    Source.ESTIMATED: "estimated from a formula",
+}
+
+STATUS = {
+    VerificationStatus.VERIFIED: "verified",
+    VerificationStatus.REFUTED: "refuted",
+    VerificationStatus.NOT_TRIED: "not tried",
+}
+
+SNIPPET_ORDER = ("bash", "python", "powershell", "cmd", "dockerfile", "kubernetes")
+
+_COUNTS = frozenset({"device_alloc", "device_free", "steps", "retries", "ooms", "segments", "code"})
+"""Integers of a trial that are not bytes; everything else there is (``Verification``)."""
+
+
+def label(name: str) -> str:
+    """The words for a snake_case name: ``largest_hole`` is "largest hole", ``reserved_peak`` "peak reserved"."""
+    if name in LABELS:
+        return LABELS[name]
+    if name.endswith("_peak"):
+        name = f"peak_{name.removesuffix('_peak')}"
+    return name.removesuffix("_bytes").replace("_", " ")
+
+
+def quantity(value: object, unit: str) -> str:
+    """A value as people read it, by its unit (see ``Fact``)."""
+    if isinstance(value, bool) or unit == "flag":
+        return "yes" if value else "no"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "not a number"
+    if isinstance(value, (int, float)):
+        if unit == "bytes":
+            return format_bytes(round(value))
+        if unit == "ratio":
+            return f"{100 * value:.1f} %"
+        if unit == "seconds":
+            return f"{value:.2f} s"
+        return f"{value:,}"
+    return str(value)
+
+
+def fact_value(fact: Fact) -> str:
+    """The value of one fact as people read it."""
+    return quantity(fact.value, fact.unit)
+
+
+def outcome(report: Report) -> str:
+    """The primary answer as a short title: ``Fragmentation``, ``Healthy``, ``Undecided``."""
+    return report.primary.replace("-", " ").capitalize()
+
+
+def is_bad(report: Report) -> bool:
+    """Whether something was found."""
+    return report.primary not in {HEALTHY, UNDECIDED}
+
+
+def best_action(report: Report) -> Prescription | None:
+    """The prescription to show first; None when there is none, or when all that were tried failed."""
+    first = next(iter(report.prescriptions), None)
+    if first is None or first.verification.status is VerificationStatus.REFUTED:
+        return None
+    return first
+
+
+def best_snippet(prescription: Prescription, report: Report) -> tuple[str, str] | None:
+    """``(place, text)`` of the snippet for the reader's own system."""
+    snippets = prescription.snippets
+    system = str(report.environment.get("platform", "")) + str(report.environment.get("system", ""))
+    order = ("powershell", *SNIPPET_ORDER) if "windows" in system.lower() else SNIPPET_ORDER
+    for place in (*order, *sorted(snippets)):
+        if snippets.get(place):
+            return place, snippets[place]
+    return None
+
+
+def trial_line(trial: Verification) -> str:
+    """One line on how sure a prescription is: "verified by rerun (PyTorch's allocator on a virtual GPU)"."""
+    if trial.status is VerificationStatus.NOT_TRIED:
+        return f"not tried: {trial.reason}" if trial.reason else "not tried"
+    by = f" by {trial.method}" if trial.method else ""
+    means = f" ({SOURCES[trial.by]})" if trial.by is not None else ""
+    return f"{STATUS[trial.status]}{by}{means}"
+
+
+def trial_rows(trial: Verification) -> list[tuple[str, str, str]]:
+    """``(what, before, after)``, bytes as people read them, in the order the trial gives them."""
+    names = list(dict.fromkeys((*trial.before, *trial.after)))
+    return [(label(n), _trial_value(n, trial.before), _trial_value(n, trial.after)) for n in names]
+
+
+def _trial_value(name: str, side: Mapping[str, int | str | bool]) -> str:
+    if name not in side:
+        return "?"
+    counted = name in _COUNTS or name.endswith(("_calls", "_count", "_steps"))
+    return quantity(side[name], "count" if counted else "bytes")
+
+
+def by_outcome(report: Report, wanted: Outcome) -> list[Verdict]:
+    """The verdicts with one outcome, in the report's order."""
+    return [v for v in report.verdicts if v.outcome is wanted]
+
+
+def pairs(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """A nested mapping as flat ``(name, text)`` rows, sorted by name; empty values are left out."""
+    rows: list[tuple[str, str]] = []
+    for name in sorted(values, key=str):
+        value, full = values[name], f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            rows += pairs(value, f"{full}.")
+        elif isinstance(value, (list, tuple)):
+            rows.append((full, ", ".join(str(part) for part in value)))
+        elif value is not None and value != "":
+            is_size = isinstance(value, int) and full.endswith("_bytes")
+            rows.append((full, quantity(value, "bytes" if is_size else "text")))
+    return [row for row in rows if row[1] != ""]
+
+
+def device_line(report: Report) -> str:
+    """The device and the torch release, in one line; empty when nobody said."""
+    parts = []
+    device = report.case.manifest.device if report.case and report.case.manifest else None
+    if device is not None:
+        parts.append(f"{device.name} ({device.kind}), {format_bytes(device.total_bytes)}")
+    elif isinstance(report.environment.get("device"), Mapping):
+        parts.append(", ".join(text for _, text in pairs(report.environment["device"])))
+    elif report.environment.get("device"):
+        parts.append(str(report.environment["device"]))
+    versions = report.environment.get("versions", report.environment)
+    if isinstance(versions, Mapping) and versions.get("torch"):
+        parts.append(f"torch {versions['torch']}")
+    if report.environment.get("alloc_conf"):
+        parts.append(f"PYTORCH_CUDA_ALLOC_CONF={report.environment['alloc_conf']}")
+    return " · ".join(parts)
+
+
+def workload_line(report: Report) -> str:
+    """The one line that reproduces the workload; its name where there is no such line."""
+    return str(report.workload.get("line") or report.workload.get("name") or "")
