@@ -1,0 +1,126 @@
+"""A Case out of whatever the person had: a snapshot, a recording, a crash text. The one place that knows which parts come from where.
+
+It measures nothing itself and judges nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from vramdoc.errors import UnreadableInput
+from vramdoc.evidence.case import Case
+from vramdoc.snapshot.reader import read_snapshot
+
+if TYPE_CHECKING:
+    from vramdoc.crashlog.incident import CrashLog
+    from vramdoc.record.manifest import Manifest
+    from vramdoc.record.recording import Recording
+    from vramdoc.snapshot.model import Snapshot
+
+NO_TRACE = (
+    "the snapshot holds no trace events: peaks, lifetimes and call sites over time are unknown"
+)
+NO_MANIFEST = (
+    "the snapshot does not say which GPU, which torch release or which program it came from"
+)
+
+
+def case_from_snapshot(path: Path) -> Case:
+    """Read one allocator snapshot.
+
+    Raises:
+        UnreadableInput: it cannot be read.
+    """
+    case = Case(
+        kind="snapshot", name=path.name, snapshot=read_snapshot(path), missing=(NO_MANIFEST,)
+    )
+    return measured(case)
+
+
+def case_from_recording(recording: Recording) -> Case:
+    """Read one recording; of several ranks, the first (``ranks`` compares them).
+
+    A snapshot that cannot be read is missing, not an error: the manifest may say enough.
+
+    Raises:
+        UnreadableInput: the manifest cannot be read.
+    """
+    manifest = recording.manifest
+    missing: list[str] = []
+    case = Case(
+        kind="recording",
+        name=recording.folder.name,
+        folder=recording.folder,
+        manifest=manifest,
+        snapshot=_readable(recording.snapshot_path, missing),
+        oom_snapshot=_readable(recording.oom_snapshot_path, missing),
+        crash=_crash_of(manifest),
+        missing=tuple(missing),
+    )
+    if case.snapshot is None and case.oom_snapshot is None and not missing:
+        case = dataclasses.replace(case, missing=("the run left no allocator snapshot",))
+    return measured(case)
+
+
+def case_from_crash_text(source: Path | BinaryIO, *, name: str) -> Case:
+    """Read one crash text from a file or a binary stream.
+
+    Raises:
+        UnreadableInput: the file cannot be read.
+    """
+    from vramdoc.crashlog.read import read_crash_log  # noqa: PLC0415
+
+    crash = read_crash_log(source)
+    return measured(Case(kind="crash-text", name=name, crash=crash))
+
+
+def measured(case: Case) -> Case:
+    """``case`` with everything that can be measured from its parts.
+
+    A failure is judged by the snapshot of that moment; the one from the end of the run shows what was left after it.
+    """
+    if case.crash is not None:
+        from vramdoc.evidence.anatomy import anatomy_from_crash  # noqa: PLC0415 - only for a message
+
+        case = dataclasses.replace(case, oom=anatomy_from_crash(case.crash))
+    snapshot = case.oom_snapshot or case.snapshot
+    return case if snapshot is None else _with_measures(case, snapshot)
+
+
+def _with_measures(case: Case, snapshot: Snapshot) -> Case:
+    from vramdoc.evidence.failed_request import anatomy_from_snapshot, merge_anatomy  # noqa: PLC0415 - numpy
+    from vramdoc.evidence.measure import fragmentation, usage_of  # noqa: PLC0415 - numpy
+    from vramdoc.evidence.origin import device_of_interest  # noqa: PLC0415 - numpy
+    from vramdoc.evidence.timeline import timeline  # noqa: PLC0415 - numpy
+
+    device = device_of_interest(snapshot)
+    line = timeline(snapshot, device)
+    missing = case.missing if len(line) > 1 else (*case.missing, NO_TRACE)
+    return dataclasses.replace(
+        case,
+        usage=usage_of(line, snapshot, case.manifest),
+        fragmentation=fragmentation(snapshot, device),
+        oom=merge_anatomy(case.oom, anatomy_from_snapshot(snapshot, case.manifest)),
+        missing=missing,
+    )
+
+
+def _readable(path: Path | None, missing: list[str]) -> Snapshot | None:
+    if path is None:
+        return None
+    try:
+        return read_snapshot(path)
+    except UnreadableInput as error:
+        missing.append(f"{path.name} of the recording cannot be read ({error.message})")
+        return None
+
+
+def _crash_of(manifest: Manifest) -> CrashLog | None:
+    text = manifest.exit.traceback or manifest.exit.message
+    if not text:
+        return None
+    from vramdoc.crashlog.read import crash_log_of  # noqa: PLC0415
+
+    return crash_log_of(text)
