@@ -27,7 +27,8 @@ class Incident:
     """One failure (or warning) found in a text."""
 
     kind: str
-    """``cuda-oom``, ``cublas``, ``device-assert``, ``resize``, ``collate``, ``host-oom``, ``conf-error`` ...; listed in ``crashlog``."""
+    """A kind of the tables in ``crashlog.oom`` (``cuda-oom``, ``async-oom``, ``mps-oom``, ``xpu-oom``) or
+    ``crashlog.wordings`` (``bare-oom``, ``cublas``, ``device-assert``, ``resize``, ``host-oom``, ``conf-error`` ...)."""
     wording: str
     """Which known wording matched, for example ``torch-2.4..2.9``."""
     readings: Mapping[str, Reading]
@@ -41,7 +42,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrashLog:
-    """All that was recognised in one text, in order of appearance."""
+    """All that was recognised in one text, oldest first."""
 
     incidents: tuple[Incident, ...]
     encoding: str
@@ -57,3 +58,20 @@ class CrashLog:
     """The source lines printed with ``frames``."""
     signs: Mapping[str, Reading] = field(default_factory=dict)
     """Circumstances that are no failure: ``dataloader-worker``, ``vllm``, ``backward``, ``graph-capture`` ..."""
+    observations: tuple[Incident, ...] = ()
+    """Figures beside the failure: rows of GPU tables, host memory in use, KV-cache blocks (``crashlog.observations``)."""
+    code: tuple[str, ...] = ()
+    """Further program lines that the text shows: notebook cells, ``>>>`` prompts."""
+    newest_first: bool = False
+    """The console printed its newest line on top; incidents are nevertheless oldest first."""
+    torch_at_least: str | None = None
+    """The oldest release that prints this wording, where no version is stated."""
+    torch_at_most: str | None = None
+
+    def first(self, *kinds: str) -> Incident | None:
+        """The earliest incident of one of ``kinds``."""
+        return next((incident for incident in self.incidents if incident.kind in kinds), None)
+
+    def all(self, *kinds: str) -> tuple[Incident, ...]:
+        """Every incident of one of ``kinds``, oldest first."""
+        return tuple(incident for incident in self.incidents if incident.kind in kinds)

@@ -1,0 +1,36 @@
+"""Figures that stand beside a failure: rows of gpustat and nvidia-smi, host memory in use, an engine's KV-cache room.
+
+They are circumstances with numbers, no failures. The table has the form of ``wordings``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from vramdoc.crashlog.incident import Incident
+from vramdoc.crashlog.sizes import SIZE
+from vramdoc.crashlog.wordings import Wording, matches
+
+
+def _w(kind: str, name: str, anchor: str, pattern: str) -> Wording:
+    return Wording(kind=kind, name=name, anchor=anchor, pattern=re.compile(pattern, re.MULTILINE))
+
+
+OBSERVATIONS: tuple[Wording, ...] = (
+    _w("gpu-row", "gpustat", " MB", r"^\s{0,4}\[(?P<device>\d{1,2})\] (?P<name>[^|\n]{3,60}?)\s*\|[^|\n]{0,40}?(?P<utilization>\d{1,3}) ?%[^|\n]{0,30}\|\s*(?P<used_mib>\d+) / (?P<total_mib>\d+) MB"),
+    _w("gpu-row", "nvidia-smi", "MiB /", r"^\|\s+(?P<device>\d{1,2})\s+(?P<name>[^|\n]{3,60}?)\s+(?:On|Off|WDDM|TCC|N/A)\s*\|[^\n]{0,100}\n\|[^|\n]{0,60}\|\s*(?P<used_mib>\d+)MiB\s*/\s*(?P<total_mib>\d+)MiB\s*\|\s*(?P<utilization>\d{1,3})%"),
+    _w("gpu-process", "nvidia-smi", "MiB |", r"^\|\s+(?P<device>\d{1,2})\s+(?:\S+\s+\S+\s+)?(?P<pid>\d+)\s+(?P<type>C|G|C\+G|M\+C)\s+(?P<program>[^|\n]{1,80}?)\s+(?P<used_mib>\d+)MiB \|"),
+    _w("process-table", "nvidia-smi", "Processes:", r"^\|\s*Processes:"),
+    _w("host-use", "deepspeed", "CPU Virtual Memory", r"CPU Virtual Memory:\s+used = (?P<used_gib>[\d.]+) GB, percent = (?P<percent>[\d.]+)%"),
+    _w("kv-room", "vllm-blocks", "GPU blocks", r"# (?:GPU|cuda) blocks: (?P<blocks>\d+)"),
+    _w("kv-room", "vllm-tokens", "KV cache size", r"GPU KV cache size: (?P<tokens>[\d,]+) tokens"),
+    _w("kv-room", "vllm-memory", "Available KV cache memory", rf"Available KV cache memory: (?P<available>{SIZE})"),
+    _w("progress", "iteration", "", r"\b(?:iter(?:ation)?|step|global_step)\b[ =:]{1,3}(?P<iteration>\d{1,9})\b"),
+    _w("progress", "tqdm", "it", r"\d{1,3}%\|[^|\n]{0,80}\| (?P<iteration>\d+)/\d+ \["),
+)  # fmt: skip
+
+
+def read_observations(text: str) -> Iterator[Incident]:
+    """Yield every observation; offsets are those of ``text``."""
+    return matches(OBSERVATIONS, text)

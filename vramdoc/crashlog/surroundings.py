@@ -1,0 +1,158 @@
+"""What stands around a failure: releases, platform, allocator settings, the traceback, and signs of who was at work.
+
+It collects; that a worker or an engine was at work decides nothing here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vramdoc.crashlog.incident import Reading
+from vramdoc.crashlog.readings import reading
+
+_SIGNS: dict[str, str] = {
+    "dataloader-worker": r"DataLoader worker process \d+|_utils[\\/]worker\.py",
+    "collate": r"_utils[\\/]collate\.py|default_collate|elem\.new\(storage\)|\bcollate_fn\b",
+    "vllm": r"(?i:\bvllm)|EngineCore",
+    "sglang": r"\bsglang\b",
+    "tgi": r"text_generation_(?:server|launcher)|Unable to warmup model",
+    "deepspeed": r"\bdeepspeed\b|\[launch\.py:\d+",
+    "fsdp": r"(?i:\bfsdp\b)|FullyShardedDataParallel|_flat_param|_fully_shard",
+    "distributed": r"torch[\\/]distributed[\\/]|torchrun|ProcessGroupNCCL",
+    "quantization": r"torch[\\/]ao[\\/]quantization",
+    "backward": r"\.backward\(|torch[\\/]autograd[\\/]__init__\.py",
+    "graph-capture": r"[Cc]apturing (?:the model for )?(?:CUDA|cuda) ?graphs?|Graph capturing|capture_model|cudagraph_trees|torch[\\/]cuda[\\/]graphs\.py",
+    "eager-advice": r"enforce[_-]eager|enforcing eager",
+    "checkpoint-load": r"load_from_checkpoint|load_state_dict|torch\.load\(|load_file\(|load_checkpoint",
+    "pin-memory": r"pin_memory",
+    "spawn": r"spawn_main|multiprocessing[\\/]spawn\.py",
+    "optimizer-step": r"optimizer\.step\(|torch[\\/]optim[\\/]",
+    "library-path": r"LD_LIBRARY_PATH",
+    "visible-devices": r"CUDA_VISIBLE_DEVICES[\"']?\]?\s*[=:]\s*[\"']?(?P<value>[\d,]+)",
+    "launch-blocking": r"CUDA_LAUNCH_BLOCKING=1(?!\.)",
+    "faulthandler": r"most recent call first",
+}
+_SIGN_PATTERNS = {name: re.compile(pattern) for name, pattern in _SIGNS.items()}
+
+_PLATFORMS = (
+    ("wsl", re.compile(r"microsoft-standard-WSL|\bWSL2?\b|[\"' ]/mnt/[a-z]/")),
+    (
+        "windows",
+        re.compile(
+            r"\b[A-Za-z]:\\{1,2}\w|\bWinError\b|\.dll\b|\bwin32\b|\\site-packages\\|\\lib\\"
+        ),
+    ),
+    ("macos", re.compile(r"MPS backend out of memory|/opt/homebrew/|\bmacOS\b|/Users/\w")),
+    (
+        "linux",
+        re.compile(
+            r"[\"' (]/(?:usr|home|root|opt|workspace|data|tmp|venv|content|kaggle)/|\.so\b|dist-packages/"
+        ),
+    ),
+)
+_VERSION = re.compile(
+    r"\b(?:py)?torch(?:\s+version)?\s*(?:==|[:=]|\s|-)\s*v?(?P<version>[12]\.\d{1,2}\.\d{1,2}(?:\+\w+)?)",
+    re.IGNORECASE,
+)
+_ALLOC_CONF = re.compile(
+    r"(?P<name>PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF)[\"']?\]?\s*[=:]\s*[\"']?(?P<value>[a-z_][a-z_0-9]*[:=][^\s\"'`;)]{1,300})"
+)
+_ADVICE_BEFORE = re.compile(r"(?:try|setting|set|using|via|export\s+the)\s*\Z")
+"""The same text inside a hint is advice, no setting."""
+
+_FRAME = re.compile(
+    r"^[^\n]{0,40}?File \\?[\"'](?P<file>[^\"'\n]{1,400}?)\\?[\"'], line (?P<line>\d+),?(?: in (?P<function>[\w<>.]{1,120}))?"
+    r"(?:\n(?![^\n]{0,40}?File \\?[\"'])(?P<source>[ \t]+[^\n]{1,400}))?",
+    re.MULTILINE,
+)
+_NOTEBOOK_FRAME = re.compile(
+    r"^File (?P<file>[^\s\"'][^:\n]{1,300}):(?P<line>\d+), in (?P<function>[\w<>.]{1,120})",
+    re.MULTILINE,
+)
+_NOTEBOOK_LINE = re.compile(
+    r"^(?:-+> ?|\s{2,})(?:\d{1,5}) (?P<source>\s{0,60}\S[^\n]{0,300})$", re.MULTILINE
+)
+_PROMPT_LINE = re.compile(r"^(?:>>>|\.\.\.|In \[\d+\]:) (?P<source>[^\n]{1,300})$", re.MULTILINE)
+_APART = 1_500
+"""Frames of one traceback stand closer than this; more text between them means another traceback."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traceback:
+    """Frames, outermost first, with the source line of each ("" where none was printed)."""
+
+    start: int
+    end: int
+    frames: tuple[tuple[str, int, str], ...]
+    source_lines: tuple[str, ...]
+
+
+def signs(text: str) -> dict[str, Reading]:
+    """The first appearance of each sign."""
+    found = {}
+    for name, pattern in _SIGN_PATTERNS.items():
+        if match := pattern.search(text):
+            group = "value" if "value" in pattern.groupindex else 0
+            found[name] = reading(name, match[group], match.start(group))
+    return found
+
+
+def platform(text: str) -> str | None:
+    """``wsl``, ``windows``, ``macos`` or ``linux``, where paths or texts give it away."""
+    return next((name for name, pattern in _PLATFORMS if pattern.search(text)), None)
+
+
+def torch_version(text: str) -> str | None:
+    """The release as ``2.6.0``, where the text states it."""
+    match = _VERSION.search(text)
+    return match["version"].split("+")[0] if match else None
+
+
+def alloc_conf(text: str) -> tuple[Reading, Reading] | None:
+    """(name of the variable, its value) of the last allocator setting that is no advice."""
+    found = None
+    for match in _ALLOC_CONF.finditer(text):
+        if not _ADVICE_BEFORE.search(text[max(0, match.start() - 20) : match.start()]):
+            found = (
+                reading("variable", match["name"], match.start("name")),
+                reading("alloc_conf", match["value"], match.start("value")),
+            )
+    return found
+
+
+def tracebacks(text: str) -> list[Traceback]:
+    """Every run of frames, in the order of the text."""
+    if "File" not in text:
+        return []
+    runs: list[list[re.Match[str]]] = []
+    for match in sorted(
+        (*_FRAME.finditer(text), *_NOTEBOOK_FRAME.finditer(text)), key=lambda m: m.start()
+    ):
+        if (
+            not runs
+            or match.start() - runs[-1][-1].end() > _APART
+            or "Traceback (most" in text[runs[-1][-1].end() : match.start()]
+        ):
+            runs.append([])
+        runs[-1].append(match)
+    return [_traceback(run, text) for run in runs]
+
+
+def _traceback(run: list[re.Match[str]], text: str) -> Traceback:
+    start, end = run[0].start(), run[-1].end()
+    if "most recent call first" in text[max(0, start - 200) : start]:
+        run.reverse()
+    return Traceback(
+        start=start,
+        end=end,
+        frames=tuple((m["file"], int(m["line"]), m["function"] or "") for m in run),
+        source_lines=tuple((m.groupdict().get("source") or "").strip() for m in run),
+    )
+
+
+def visible_code(text: str) -> Iterator[str]:
+    """Program lines outside tracebacks: notebook cells and ``>>>`` prompts."""
+    for pattern in (_NOTEBOOK_LINE, _PROMPT_LINE):
+        yield from (match["source"].strip() for match in pattern.finditer(text))

@@ -1,0 +1,191 @@
+r"""Every other failure text that is recognised, as one table: kind, wording, an anchor and a pattern.
+
+Matched are the stable parts of each message; what varies (paths, line numbers, punctuation of old releases) is left out. Named
+groups become readings. Near misses of the resize message stand before it, because they have other fixes. It knows no meaning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from vramdoc.crashlog.incident import Incident
+from vramdoc.crashlog.readings import readings_of
+from vramdoc.crashlog.sizes import SIZE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wording:
+    """One message. ``anchor`` is a literal part of it: the pattern runs over no text without it."""
+
+    kind: str
+    name: str
+    anchor: str
+    pattern: re.Pattern[str]
+
+
+def _w(kind: str, name: str, anchor: str, pattern: str | None = None) -> Wording:
+    return Wording(
+        kind=kind,
+        name=name,
+        anchor=anchor,
+        pattern=re.compile(pattern or re.escape(anchor), re.MULTILINE),
+    )
+
+
+_DEVICE_OOM = (
+    _w("bare-oom", "cuda-error", "out of memory", r"(?:CUDA|HIP)(?: driver)? error: out of memory"),
+    _w("bare-oom", "runtime-2", "out of memory", r"cuda runtime error \(2\) ?: out of memory"),
+    _w("bare-oom", "class-only", "out of memory", r"(?:CUDA|HIP|XPU) out of memory(?!\.?\s*(?:\\n)?\s*(?:Tried|Allocation was))"),
+    _w("bare-oom", "constant", "MEMORY", r"\bCUDA_ERROR_OUT_OF_MEMORY\b"),
+    _w("bare-oom", "constant", "hipErrorOutOfMemory"),
+    _w("bare-oom", "constant", "cudaErrorMemoryAllocation"),
+    _w("bare-oom", "async-short", "Allocation on device", r"OutOfMemoryError: Allocation on device(?! \S{1,40} would)"),
+    _w("nvml-assert", "nvml-assert", "NVML_SUCCESS", r"NVML_SUCCESS == \w+ INTERNAL ASSERT FAILED at [\"']?(?P<file>[^\"'\n]{1,300})[\"']?:(?P<line>\d+)"),
+    _w("mps-buffer", "mps-buffer", "Invalid buffer size", rf"Invalid buffer size: (?P<requested>{SIZE})"),
+    _w("driver-error", "driver-error", "driver error", r"CUDA driver error: (?P<what>invalid argument|unknown error|operation not supported|invalid device ordinal)"),
+)  # fmt: skip
+
+_ENGINES = (
+    _w("engine-budget", "vllm-startup", "on startup is less than", rf"Free memory on device(?: \S{{1,20}})? \((?P<free_gib>[0-9.]+)/(?P<total>{SIZE})\) on startup is less than desired GPU memory utilization \((?P<utilization>[0-9.]+), (?P<requested>{SIZE})\)"),
+    _w("engine-kv", "vllm-max-len", "max seq len", r"max(?:imum)? seq(?:uence)? len(?:gth)? \((?P<wanted_tokens>\d+)\) is larger than the maximum number of tokens that can be stored in KV cache \((?P<stored_tokens>\d+)\)"),
+    _w("engine-kv", "vllm-kv-bytes", "KV cache is needed", rf"max seq len \((?P<wanted_tokens>\d+)\), \(?(?P<wanted>{SIZE}) KV cache is needed, which is larger than the available KV cache memory \((?P<available>{SIZE})\)(?:[^\n]{{0,160}}?maximum model length is (?P<stored_tokens>\d+))?"),
+    _w("engine-no-kv", "vllm-no-blocks", "No available memory for the cache blocks"),
+    _w("engine-no-kv", "sglang", "Not enough memory", r"Not enough memory\. Please try to increase --mem-fraction-static"),
+    _w("engine-kv", "tgi-prefill", "prefill tokens", r"Not enough memory to handle (?P<wanted_tokens>\d+) prefill tokens"),
+)  # fmt: skip
+
+_LIBRARIES = (
+    _w("cublas", "cublas", "CUBLAS_STATUS_", r"CUBLAS_STATUS_(?P<status>[A-Z_]+)(?:,?\s+when\s+calling\s+[`'\"]?(?P<call>\w+))?"),
+    _w("cublas", "hipblas", "HIPBLAS_STATUS_", r"HIPBLAS_STATUS_(?P<status>[A-Z_]+)(?:,?\s+when\s+calling\s+[`'\"]?(?P<call>\w+))?"),
+    _w("cublas", "torch-1.1", "cublas runtime error", r"cublas runtime error : (?P<status>resource allocation failed|library not initialized|the GPU program failed to execute|an internal operation failed|an invalid numeric value was used as an argument|an absent device architectural feature is required)(?: at (?P<file>[^\s:]{1,200}):(?P<line>\d+))?"),
+    _w("cusolver", "cusolver", "CUSOLVER_STATUS_", r"CUSOLVER_STATUS_(?P<status>[A-Z_]+)(?:,?\s+when\s+calling\s+[`'\"]?(?P<call>\w+))?"),
+    _w("cudnn", "cudnn", "CUDNN_STATUS_", r"CUDNN_STATUS_(?P<status>[A-Z_]+)"),
+    _w("device-assert", "kernel", "Assertion", r"(?P<file>[^\s:()]{1,200}\.(?:cu|cuh|h|hpp)):(?P<line>\d+):\s?(?P<function>[^\n]{0,400}?)[:,]? block: \[[^\]\n]{1,40}\], thread: \[[^\]\n]{1,40}\] Assertion [`'\"](?P<assertion>[^`'\"\n]{1,300})[`'\"] failed"),
+    _w("device-assert", "torch-0.4", "Assertion", r"(?P<file>[^\s:()]{1,200}\.(?:cu|cuh)):(?P<line>\d+):\s(?P<function>[^\n]{0,400}?)Assertion [`'\"](?P<assertion>[^`'\"\n]{1,300})[`'\"] failed"),
+    _w("device-assert", "triggered", "device-side assert triggered", r"device-side assert triggered"),
+    _w("illegal-access", "illegal-access", "illegal memory access", r"an illegal memory access was encountered"),
+    _w("index-error", "embedding", "index out of range in self"),
+    _w("index-error", "target", "out of bounds", r"(?:IndexError: )?Target (?P<index>-?\d+) is out of bounds"),
+    _w("no-kernel-image", "no-kernel-image", "no kernel image is available"),
+    _w("driver-too-old", "driver-too-old", "driver version is insufficient", r"CUDA driver version is insufficient for CUDA runtime version"),
+    _w("library-load", "symbol", "undefined symbol", r"(?P<library>lib(?:cublas|cublasLt|cudnn|cudart|nvrtc)[\w.]*)[^\n]{0,200}undefined symbol"),
+    _w("library-load", "version", "version `lib", r"(?P<library>libcublas\w*\.so[.\d]*): version `lib\w+\.so[.\d]*' not found"),
+)  # fmt: skip
+
+_RESIZE_NEAR = (
+    ("requires-grad", "cannot resize variables that require grad"),
+    ("forward-grad", "cannot resize variables that has a forward grad"),
+    ("leaf-in-place", "a leaf Variable that requires grad is being used in an in-place operation"),
+    ("out-autograd", "arguments don't support automatic differentiation"),
+    ("inference-tensor", "Inplace update to inference tensor outside InferenceMode is not allowed"),
+    ("negative-strides", "as_strided: Negative strides are not supported"),
+    ("storage-offset", "Tensor: invalid storage offset"),
+    ("other-device", "to a storage on different device"),
+    ("functionalization", "Attempted to resize a view tensor to a larger size"),
+    ("vmap", "NYI: resize_ batch rule"),
+    ("quantized", "Can only resize quantized tensors with per-tensor schemes"),
+    ("quantized", "Unsupported memory format for quantized tensor resize"),
+    ("sparse", "Could not run 'aten::resize_' with arguments from the 'Sparse"),
+    ("sparse", "shrinking the size of sparse dimensions"),
+    ("sparse", "Resizing columns of sparse CSR tensors to a smaller value is not supported"),
+    ("nested", "Internal error: NestedTensorImpl doesn't support sizes"),
+    ("deprecated-resize", "autograd's resize can only change the shape"),
+    ("detached", "is not allowed on a Tensor created from .data or .detach()"),
+    ("named", "Cannot resize named tensor"),
+    ("truncated-checkpoint", "storage has wrong byte size"),
+    ("exotic-device", "UntypedStorage.resize_: got unexpected device type"),
+    ("view", "view size is not compatible with input tensor's size and stride"),
+)
+_RESIZE = (
+    _w("out-of-bounds-view", "set-storage", "setStorage:", r"setStorage: sizes \[[^\]\n]{0,200}\], strides \[[^\]\n]{0,200}\], storage offset (?P<offset>\d+), and itemsize (?P<itemsize>\d+) requiring a storage size of (?P<needed_bytes>\d+) are out of bounds for storage of size (?P<owned_bytes>\d+)"),
+    _w("resize-near-miss", "view-shape", "is invalid for input of size", r"shape '\[[^\]\n]{0,200}\]' is invalid for input of size \d+"),
+    *(_w("resize-near-miss", name, text) for name, text in _RESIZE_NEAR),
+    _w("resize", "not-resizable", "not resizable", r"Trying\s+to\s+resize\s+storage\s+that\s+is\s+not\s+resizable"),
+    _w("resize", "no-allocator", "without an allocator", r"Trying\s+to\s+resize\s+storage\s+without\s+an\s+allocator"),
+    _w("out-resized", "out-resized", "one or more elements was resized", r"An output with one or more elements was resized since it had shape (?P<had>\[[^\]\n]{0,200}\]), which does not match the required output shape (?P<needed>\[[^\]\n]{0,200}\])"),
+    _w("unequal-stack", "stack", "each tensor to be equal size", r"stack expects each tensor to be equal size, but got (?P<first>\[[^\]\n]{0,200}\]) at entry 0 and (?P<other>\[[^\]\n]{0,200}\]) at entry (?P<entry>\d+)"),
+    _w("cache-overflow", "index-copy", "index_copy_():", r"index_copy_\(\): index (?P<index>\d+) is out of bounds for dimension (?P<dimension>\d+) with size (?P<size>\d+)"),
+    _w("cache-overflow", "slice", "The expanded size of the tensor", r"The expanded size of the tensor \(0\) must match the existing size \((?P<tokens>\d+)\) at non-singleton dimension 2"),
+    _w("segfault", "segfault", "egmentation fault", r"(?:Fatal Python error: )?Segmentation fault"),
+)  # fmt: skip
+
+_CONFIG = (
+    _w("conf-error", "unknown-key", "CachingAllocator option", r"Unrecognized CachingAllocator option: (?P<key>[^\s\"'),]{1,120})"),
+    _w("conf-error", "unknown-key", "Unrecognized key", r"Unrecognized key '(?P<key>[^'\n]{0,120})' in (?:(?P<where>CUDA|Accelerator) allocator config)?"),
+    _w("conf-error", "separator", "Error parsing CachingAllocator settings", r"Error parsing CachingAllocator settings, expected (?P<expected>\S)?"),
+    _w("conf-error", "value", "CachingAllocator option", r"(?<!Unrecognized )CachingAllocator option (?P<key>\w{1,60}) (?P<rule>too small|too big|must be|is invalid)[^\n]{0,60}"),
+    _w("conf-error", "value", "garbage_collect_threshold", r"(?P<key>garbage_collect_threshold) (?P<rule>too small|too big|is invalid)"),
+    _w("conf-error", "value", "For roundups", r"For roundups, the (?P<key>divisi?ons|intervals) ha(?:s|ve) to be power of 2"),
+    _w("conf-error", "value", "per_process_memory_fraction is invalid", r"(?P<key>per_process_memory_fraction) is invalid"),
+    _w("conf-error", "value", "Number of register threads", r"Number of register threads (?P<rule>has to be power of 2|should be less than or equal to 128)"),
+    _w("conf-error", "value", "Pinned reserve segment size has to be greater than 0"),
+    _w("conf-error", "boolean", "in ConfigTokenizer but got", r"Expected 'True' or 'False' at index (?P<index>\d+) in ConfigTokenizer but got '(?P<got>[^'\n]{0,60})'"),
+    _w("conf-error", "boolean", "Expected a single True/False argument for", r"Expected a single True/False argument for (?P<key>\w{1,60})"),
+    _w("conf-error", "structure", "ConfigTokenizer", r"Index out of bounds in ConfigTokenizer"),
+    _w("conf-error", "structure", "Expected closing bracket", r"Expected closing bracket"),
+    _w("conf-error", "backend-name", "Unknown allocator backend", r"Unknown allocator backend, options are native and cudaMallocAsync"),
+    _w("conf-error", "backend-late", "Allocator backend parsed at runtime", r"Allocator backend parsed at runtime != allocator backend parsed at load time"),
+    _w("conf-error", "number", "sto", r"(?:RuntimeError|ValueError|invalid_argument|out_of_range): (?:what\(\):\s*)?(?P<function>stoi|stoull|stol|stod)\s*$"),
+    _w("conf-error", "watermark", "watermark ratio", r"[Ii]nvalid (?P<which>high|low) watermark ratio (?P<got>[\d.]+)"),
+    _w("conf-conflict", "expandable-split", "!block->expandable_segment_", r"!block->expandable_segment_ INTERNAL ASSERT FAILED"),
+    _w("conf-unsupported", "expandable", "expandable_segments not supported", r"expandable_segments not supported on this platform"),
+    _w("conf-unsupported", "pidfd", "pidfd_open", r"does not support the pidfd_open syscall"),
+    _w("conf-unsupported", "ipc", "cannot be shared between processes", r"Tensors allocated with expandable_segments:True cannot be shared between processes"),
+    _w("conf-unsupported", "mempool", "not compatible with memory pool", r"Expandable segments are not compatible with memory pool"),
+    _w("conf-unsupported", "async-runtime", "cudaMallocAsync requires", r"backend:cudaMallocAsync requires (?:PyTorch to be built with )?CUDA[^\n]{0,40}"),
+    _w("conf-unsupported", "async-device", "cudaMallocAsync not supported", r"cudaMallocAsync not supported[^\n]{0,60}"),
+    _w("conf-ignored", "async-options", "backend:cudaMallocAsync ignores", r"backend:cudaMallocAsync ignores (?P<keys>[^\n.]{1,120})"),
+    _w("conf-ignored", "boolean-flag", "Ignoring invalid value for boolean flag", r"Ignoring invalid value for boolean flag (?P<key>[A-Z_]{1,60})"),
+    _w("conf-renamed", "renamed", "PYTORCH_CUDA_ALLOC_CONF is deprecated", r"PYTORCH_CUDA_ALLOC_CONF is deprecated"),
+)  # fmt: skip
+
+_HOST = (
+    _w("host-oom", "cpu-allocator", "you tried to allocate", r"(?:DefaultCPUAllocator|CPUAllocator)?[^\n]{0,60}(?:can't allocate memory|not enough memory): you tried to allocate (?P<requested>\d+ bytes)"),
+    _w("host-oom", "cpu-allocator", "buy new RAM", r"not enough memory: you tried to allocate (?P<requested>\d+)[^\n]{0,20} Buy new RAM"),
+    _w("host-oom", "numpy", "Unable to allocate", rf"Unable to allocate (?P<requested>{SIZE}) for an array with shape"),
+    _w("host-oom", "python", "MemoryError", r"^(?:\w+\.)*MemoryError\b"),
+    _w("host-oom", "errno-12", "Cannot allocate memory", r"(?:\[Errno 12\] |unable to mmap (?P<requested>\d+ bytes) [^\n]{0,300})Cannot allocate memory"),
+    _w("host-oom", "bad-alloc", "std::bad_alloc"),
+    _w("host-oom", "winerror-1455", "1455", r"(?:\[WinError|os error|error code:?|WinError) ?1455\b"),
+    _w("host-oom", "page-file", "paging file is too small", r"[Tt]he paging file is too small for this operation to complete"),
+    _w("host-oom", "kernel", "Out of memory: Kill", r"Out of memory: Kill(?:ed)? process \d+ \((?P<program>[^)\n]{1,40})\)"),
+    _w("host-oom", "cgroup", "emory cgroup out of memory", r"[Mm]emory cgroup out of memory"),
+    _w("host-oom", "kubernetes", "OOMKilled"),
+    _w("host-oom", "ray", "memory pressure (OOM)", r"killed due to memory pressure \(OOM\)"),
+    _w("host-oom", "slurm", "oom-kill", r"[Dd]etected \d+ oom[-_]kill event"),
+    _w("host-oom", "worker-killed", "is killed by signal: Killed", r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) is killed by signal: Killed"),
+    _w("shm-full", "bus-error-worker", "bus error encountered in worker", r"Unexpected bus error encountered in worker"),
+    _w("shm-full", "bus-error-signal", "signal: Bus error", r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) is killed by signal: Bus error"),
+    _w("shm-full", "shm-alloc", "unable to allocate shared memory(shm)", r"unable to allocate shared memory\(shm\)[^\n]{0,200}"),
+    _w("shm-full", "shm-write", "unable to write to file </torch_", r"unable to write to file </torch_"),
+    _w("killed", "exit-137", "137", r"(?i:exit(?:ed)?(?: with)?(?: (?:error )?(?:code|status))?|exit_?code|return(?:ed)?[ _]?code|returned non-zero exit status)\s*[:=]?\s*\(?137\b"),
+    _w("killed", "signal-9", "-9", r"(?:exit_?code|return(?:ed)?[ _]?code|exit(?:ed)? with (?:code|status)|exits with return code)\s*[:=]?\s*\(?-9\b"),
+    _w("killed", "sigkill", "SIGKILL", r"(?:Signal 9 \(SIGKILL\)|Signals\.SIGKILL|terminated by signal SIGKILL|received SIGKILL)"),
+    _w("killed", "shell", "Killed", r"^(?:[^\n]{0,80}: line \d+:\s+\d+ )?Killed(?:\s*$|\s{2,}\S|\s+python)"),
+    _w("killed", "launcher", "Killing subprocess", r"sigkill_handler\] Killing subprocess (?P<pid>\d+)"),
+)  # fmt: skip
+
+WORDINGS: tuple[Wording, ...] = _DEVICE_OOM + _ENGINES + _LIBRARIES + _RESIZE + _CONFIG + _HOST
+
+
+def read_wordings(text: str) -> Iterator[Incident]:
+    """Yield every failure of the table; offsets are those of ``text``."""
+    return matches(WORDINGS, text)
+
+
+def matches(table: Iterable[Wording], text: str) -> Iterator[Incident]:
+    """Yield every match of every wording whose anchor ``text`` holds."""
+    for wording in table:
+        if wording.anchor not in text:
+            continue
+        for match in wording.pattern.finditer(text):
+            yield Incident(
+                kind=wording.kind,
+                wording=wording.name,
+                readings=readings_of(match),
+                start=match.start(),
+                end=match.end(),
+                text=match[0],
+            )
