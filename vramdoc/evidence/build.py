@@ -25,6 +25,8 @@ NO_TRACE = (
 NO_MANIFEST = (
     "the snapshot does not say which GPU, which torch release or which program it came from"
 )
+MOST_SITES = 20
+"""Lines kept of a ranking; a person reads fewer."""
 
 
 def case_from_snapshot(path: Path) -> Case:
@@ -90,20 +92,28 @@ def measured(case: Case) -> Case:
 
 
 def _with_measures(case: Case, snapshot: Snapshot) -> Case:
-    from vramdoc.evidence.failed_request import anatomy_from_snapshot, merge_anatomy  # noqa: PLC0415 - numpy
-    from vramdoc.evidence.measure import fragmentation, usage_of  # noqa: PLC0415 - numpy
-    from vramdoc.evidence.origin import device_of_interest  # noqa: PLC0415 - numpy
-    from vramdoc.evidence.timeline import timeline  # noqa: PLC0415 - numpy
+    # They load numpy, which judging a crash text does not need.
+    from vramdoc.evidence.callsites import sited_lifetimes  # noqa: PLC0415
+    from vramdoc.evidence.failed_request import anatomy_from_snapshot, merge_anatomy  # noqa: PLC0415
+    from vramdoc.evidence.growth import growth  # noqa: PLC0415
+    from vramdoc.evidence.measure import fragmentation, usage_of  # noqa: PLC0415
+    from vramdoc.evidence.origin import device_of_interest  # noqa: PLC0415
+    from vramdoc.evidence.pins import pins  # noqa: PLC0415
+    from vramdoc.evidence.timeline import timeline  # noqa: PLC0415
 
     device = device_of_interest(snapshot)
-    line = timeline(snapshot, device)
-    missing = case.missing if len(line) > 1 else (*case.missing, NO_TRACE)
+    sited = sited_lifetimes(snapshot, device)
+    line = timeline(snapshot, device, sited.lifetimes)
+    _, peak_event = line.peak("active")
     return dataclasses.replace(
         case,
         usage=usage_of(line, snapshot, case.manifest),
         fragmentation=fragmentation(snapshot, device),
         oom=merge_anatomy(case.oom, anatomy_from_snapshot(snapshot, case.manifest)),
-        missing=missing,
+        growth=growth(snapshot, sited, () if case.manifest is None else case.manifest.phases),
+        peak_sites=sited.use_after(peak_event)[:MOST_SITES],
+        pins=pins(snapshot, sited)[:MOST_SITES],
+        missing=case.missing if len(line) > 1 else (*case.missing, NO_TRACE),
     )
 
 

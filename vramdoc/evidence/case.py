@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vramdoc.crashlog.incident import CrashLog
 from vramdoc.evidence.fragmentation import Fragmentation
@@ -14,6 +15,11 @@ from vramdoc.evidence.oom import OomAnatomy
 from vramdoc.evidence.usage import Usage
 from vramdoc.record.recording import Manifest
 from vramdoc.snapshot.model import Snapshot
+
+if TYPE_CHECKING:  # these load numpy, which judging a crash text does not need
+    from vramdoc.evidence.callsites import SiteUse
+    from vramdoc.evidence.growth import Growth
+    from vramdoc.evidence.pins import Pin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +42,12 @@ class Case:
     fragmentation: Fragmentation | None = None
     oom: OomAnatomy | None = None
     """The failed request against what was free, merged from message, trace and manifest; None when nothing failed."""
+    growth: Growth | None = None
+    """Bytes that live on from step to step, by line; None when no steps can be told apart."""
+    peak_sites: tuple[SiteUse, ...] = ()
+    """The lines that hold most when active memory peaks, largest first."""
+    pins: tuple[Pin, ...] = ()
+    """The lines that alone keep partly free segments from being returned, largest first."""
     folder: Path | None = None
     missing: tuple[str, ...] = field(default=())
     """What could not be measured and why, in sentences."""
