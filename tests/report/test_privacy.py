@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.report.samples import fragmentation, read, striped_snapshot, verdict
 from vramdoc.crashlog.incident import CrashLog, Incident
 from vramdoc.diagnose.verdict import Outcome
+from vramdoc.evidence.attribution import worth
 from vramdoc.evidence.case import Case
 from vramdoc.evidence.oom import OomAnatomy
 from vramdoc.facts import Fact, Source
@@ -171,10 +172,10 @@ def test_harmless_text_is_left_as_it_is(text: str) -> None:
     ("path", "shown"),
     [
         ("/home/ann/proj/train.py", "train.py"),
-        ("/usr/lib/python3.11/threading.py", "python3.11/threading.py"),
-        ("/home/ann/.venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", "torch/nn/modules/linear.py"),
+        ("/usr/lib/python3.11/threading.py", ".../python3.11/threading.py"),
+        ("/home/ann/.venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", ".../site-packages/torch/nn/modules/linear.py"),
         ("C:\\Users\\Ann Smith\\proj\\train.py", "train.py"),
-        ("C:\\Users\\Ann Smith\\AppData\\Local\\Programs\\Python\\Python311\\Lib\\threading.py", "Python311/Lib/threading.py"),
+        ("C:\\Users\\Ann Smith\\AppData\\Local\\Programs\\Python\\Python311\\Lib\\threading.py", ".../Lib/threading.py"),
         ("\\\\fileserver\\share\\x\\model.safetensors", "model.safetensors"),
         ("~/proj/model.safetensors", "model.safetensors"),
         ("/root/.cache/huggingface/hub/models--a--b/snapshots/x/model.safetensors", "model.safetensors"),
@@ -194,6 +195,17 @@ def test_files_of_one_project_keep_their_folders_below_it() -> None:
     ]
     scrub = Scrubber(texts=texts)
     assert [scrub(t) for t in texts] == ["train.py:3", "src/model.py:9", "src/deep/x.py"]
+
+
+def test_libraries_are_still_told_from_the_persons_own_files() -> None:
+    paths = [
+        "/home/ann/p/train.py",
+        "/home/ann/v/lib/python3.11/site-packages/torch/nn/x.py",
+        "/usr/lib/python3.11/x.py",
+    ]
+    scrub = Scrubber(texts=paths)
+    before = [worth(Frame(path, 1, "f")) for path in paths]
+    assert [worth(Frame(scrub(path), 1, "f")) for path in paths] == before
 
 
 def test_a_name_learned_in_one_place_is_hidden_in_all() -> None:

@@ -7,7 +7,7 @@ a secret that looks like an ordinary word cannot be told from one, which is why 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 from vramdoc.report.contents import Report
 from vramdoc.report.printable import printable
 from vramdoc.report.scrub import HIDDEN, Scrubber, is_allowed_variable, is_secret_name
-from vramdoc.snapshot.model import Frame, Trace
+from vramdoc.snapshot.model import BlockInfo, Frame, StackTable
 
 _Value = TypeVar("_Value")
+_SEQUENCES = (list, tuple)
 
 
 def redact(
@@ -47,6 +48,7 @@ class _Walk:
         self._clean = clean
         self._is_private = is_private
         self._frames: dict[Frame, Frame] = {}
+        self._stacks: dict[int, tuple[Frame, ...]] = {}
         self._known: dict[str, str] = {}
 
     def of(self, value: _Value) -> _Value:
@@ -62,15 +64,17 @@ class _Walk:
             return Path(self.text(value.name))
         if isinstance(value, Frame):
             return self.frame(value)
-        if isinstance(value, Trace):
-            return replace(value, stacks=_Stacks(value.stacks, self))
+        if isinstance(value, StackTable):
+            return replace(value, frames=self._any(value.frames))
+        if isinstance(value, BlockInfo):
+            return replace(value, frames=self._stack(value.frames)) if value.frames else value
         if is_dataclass(value) and not isinstance(value, type):
             return replace(
                 value, **{f.name: self._any(getattr(value, f.name)) for f in fields(value)}
             )
         if isinstance(value, Mapping):
             return self._mapping(value)
-        if isinstance(value, (list, tuple)):
+        if isinstance(value, _SEQUENCES):
             return type(value)(self._any(part) for part in value)
         return value
 
@@ -88,6 +92,12 @@ class _Walk:
             )
         return self._frames[frame]
 
+    def _stack(self, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+        """A block's stack; blocks of one stack share the tuple and keep sharing it."""
+        if id(frames) not in self._stacks:
+            self._stacks[id(frames)] = self._any(frames)
+        return self._stacks[id(frames)]
+
     def _mapping(self, mapping: Mapping[Any, Any]) -> dict[Any, Any]:
         return {
             self._any(key): HIDDEN if self._hides(key, value) else self._any(value)
@@ -104,46 +114,28 @@ class _Walk:
         return is_secret_name(key) or not is_allowed_variable(key)
 
 
-class _Stacks(Sequence[tuple[Frame, ...]]):
-    """The stacks of a trace, cleaned when looked at: a million events may have many, and a report shows few."""
-
-    def __init__(self, stacks: Sequence[tuple[Frame, ...]], walk: _Walk) -> None:
-        self._stacks = stacks
-        self._walk = walk
-
-    def __len__(self) -> int:
-        return len(self._stacks)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return tuple(self._walk.frame(frame) for frame in self._stacks[index])
-
-
-def _texts(report: Report) -> Iterator[str]:
-    """Every string of the report and of the block stacks, for the scrubber to learn names and project folders from."""
-    yield from _strings(report)
-    case = report.case
-    for snapshot in (case.snapshot, case.oom_snapshot) if case else ():
-        for trace in snapshot.traces if snapshot else ():
-            for stack in trace.stacks:
-                yield from (frame.filename for frame in stack)
+def _texts(value: Any) -> Iterator[str]:
+    """Every string in nested records, for the scrubber to learn names and project folders from; each stack once."""
+    seen: set[int] = set()
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, (Enum, int, float)) or part is None:
+            continue
+        if isinstance(part, str):
+            yield part
+        elif id(part) not in seen and (
+            isinstance(part, (Mapping, *_SEQUENCES)) or is_dataclass(part)
+        ):
+            seen.add(id(part))
+            pending.extend(_parts(part))
 
 
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, Enum) or value is None:
-        return
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Trace):
-        return
-    elif is_dataclass(value) and not isinstance(value, type):
-        for field in fields(value):
-            yield from _strings(getattr(value, field.name))
-    elif isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from _strings(key)
-            yield from _strings(part)
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            yield from _strings(part)
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, StackTable):
+        return value.frames
+    if isinstance(value, Mapping):
+        return (*value.keys(), *value.values())
+    if isinstance(value, _SEQUENCES):
+        return value
+    return (getattr(value, field.name) for field in fields(value))

@@ -13,7 +13,7 @@ PATH = re.compile(
     r"(?P<quote>[\"'])(?P<quoted>(?:~[\w.-]*)?(?:/|[A-Za-z]:[\\/]|\\\\)[^\"'\n]*)(?P=quote)"
     r"|(?<![\w.~/\\-])(?P<bare>"
     r"(?:[A-Za-z]:[\\/]+|\\\\)(?:Users[\\/]+[^\\/:*?\"<>|\n]+[\\/])?[^\s:*?\"'<>|,;()\[\]{}]*"
-    r"|~?/[^\s:\"'<>|,;()\[\]{}]+"
+    r"|~?/(?!/)[^\s:\"'<>|,;()\[\]{}]+"
     r"|~[\w.-]+/[^\s:\"'<>|,;()\[\]{}]*)"
 )
 """A quoted path may hold blanks; a bare one only inside a Windows user's name."""
@@ -22,8 +22,11 @@ HOME = re.compile(
     r"|^/root(?=/|$)|^~[\w.-]*(?=/|$)"
 )
 _LIBRARY = re.compile(
-    r"^.*/(?:site-packages|dist-packages)/(?=.)|^.*/lib(?:64)?/(?=python\d[\d.]*/)|^.*/(?=Python\d+/Lib/)"
+    r"^.*/(?=(?:site-packages|dist-packages)/.)|^.*/(?=python3(?:\.\d+)?t?/.)|^.*/(?=Lib/.)"
+    r"|^.*/(?=pytorch/torch/|vramdoc/(?:workload|record)/)"
 )
+"""What lies above installed packages, Python's own modules, and a checkout of torch or of this tool. The folder's name stays, as
+``.../site-packages/torch/x.py``: by it ``evidence.attribution`` tells libraries from the person's own files."""
 _SYSTEM = re.compile(r"^/(?:proc|sys|dev|usr|lib|lib64|etc|bin|sbin)(?=/|$)")
 """Folders every machine has; which library was loaded from them can be the whole finding."""
 _DEEPEST = 3
@@ -59,11 +62,11 @@ def cut_paths(text: str, projects: dict[str, str]) -> str:
 def own_part(path: str, projects: dict[str, str]) -> str:
     """The part of one absolute path that may be shown."""
     plain = _forward(path)
-    if _SYSTEM.match(plain) and not _LIBRARY.match(plain):
-        return path
     library = _LIBRARY.match(plain)
+    if _SYSTEM.match(plain) and not library:
+        return path
     if library:
-        return plain[library.end() :]
+        return f".../{plain[library.end() :]}"
     project = projects.get(_root(plain), "")
     if project and plain.startswith(project) and plain.endswith(".py"):
         parts = plain[len(project) :].split("/")

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from vramdoc.evidence.case import Case
 from vramdoc.evidence.oom import OomAnatomy
+from vramdoc.evidence.origin import device_of_interest
 from vramdoc.facts import Fact
 from vramdoc.snapshot.model import SegmentInfo, Snapshot
 from vramdoc.units import format_bytes
@@ -71,10 +72,7 @@ def _device(case: Case, snapshot: Snapshot | None) -> int:
         return case.oom.device
     if case.usage is not None:
         return case.usage.device
-    held: dict[int, int] = {}
-    for segment in snapshot.segments if snapshot else ():
-        held[segment.device] = held.get(segment.device, 0) + segment.total_size
-    return max(sorted(held), key=held.__getitem__, default=0)
+    return device_of_interest(snapshot) if snapshot is not None else 0
 
 
 def _groups(segments: Sequence[SegmentInfo]) -> list[_Group]:
