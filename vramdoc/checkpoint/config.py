@@ -1,0 +1,60 @@
+"""Reading ``config.json`` by the many names that model families give to one thing. It does not judge what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num"),
+    "hidden": ("hidden_size", "n_embd", "d_model", "dim"),
+    "head_dim": ("head_dim", "kv_channels", "attention_head_dim"),
+    "positions": ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length"),
+    "experts": ("num_local_experts", "n_routed_experts", "num_experts"),
+    "active_experts": ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k"),
+}
+"""Our name to the keys that mean it, the commonest first (transformers 5.24's configuration classes)."""
+
+_TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
+
+
+def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of ``config`` that describes the language model: a multimodal config keeps it one level down."""
+    for key in _TEXT_PARTS:
+        part = config.get(key)
+        if isinstance(part, Mapping) and part:
+            return text_config(part)
+    return config
+
+
+def number(config: Mapping[str, Any], name: str) -> int | None:
+    """The positive whole number that ``name`` (a key of ``ALIASES`` or of the config itself) stands for, or None."""
+    for key in ALIASES.get(name, (name,)):
+        value = config.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+def layer_windows(config: Mapping[str, Any], layers: int) -> tuple[int | None, ...]:
+    """Each layer's sliding window in tokens, or None where it attends to everything.
+
+    ``layer_types`` decides where it exists. Older configs say it by ``sliding_window_pattern`` (Gemma 2 and 3: every
+    N-th layer is full), ``max_window_layers`` (Qwen2: the first layers are full) or not at all (Mistral: every layer
+    slides). ``use_sliding_window: false`` switches it off (Qwen2).
+    """
+    window = number(config, "sliding_window")
+    kinds = config.get("layer_types")
+    if isinstance(kinds, list) and len(kinds) == layers:
+        return tuple(window if kind == "sliding_attention" else None for kind in kinds)
+    if window is None or config.get("use_sliding_window") is False:
+        return (None,) * layers
+    pattern = number(config, "sliding_window_pattern")
+    if pattern is None and config.get("model_type") == "gemma2":
+        pattern = 2
+    if pattern is not None:
+        return tuple(window if (index + 1) % pattern else None for index in range(layers))
+    full_first = number(config, "max_window_layers") if "use_sliding_window" in config else None
+    return tuple(window if index >= (full_first or 0) else None for index in range(layers))
