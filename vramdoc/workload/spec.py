@@ -20,9 +20,9 @@ class WorkloadSpec:
     context: int = 2048
     """Tokens a conversation grows to."""
     sessions: int = 4
-    new_tokens: int = 16
-    """Tokens generated a turn. A decode step of a 32-layer model makes about 2,700 trace events, and torch keeps the
-    last million: the default chat stays well below."""
+    new_tokens: int = 8
+    """Tokens generated a turn. A decode step of a 32-layer model makes about 4,400 trace events, and the recorder keeps
+    the last million: the default chat stays at half of that."""
     batch: int = 1
     cache: str = "dynamic"
     """``dynamic``, ``static``, ``chunked``, ``paged``, ``sliding``, ``int8``, ``int4``, ``offloaded``."""
