@@ -72,9 +72,9 @@ def case_from_crash_text(source: Path | BinaryIO, *, name: str) -> Case:
     Raises:
         UnreadableInput: the file cannot be read.
     """
-    from vramdoc.crashlog.read import read_crash_log  # noqa: PLC0415
+    from vramdoc.crashlog import read_text  # noqa: PLC0415
 
-    crash = read_crash_log(source)
+    crash = read_text(source)
     return measured(Case(kind="crash-text", name=name, crash=crash))
 
 
@@ -131,6 +131,6 @@ def _crash_of(manifest: Manifest) -> CrashLog | None:
     text = manifest.exit.traceback or manifest.exit.message
     if not text:
         return None
-    from vramdoc.crashlog.read import crash_log_of  # noqa: PLC0415
+    from vramdoc.crashlog import parse  # noqa: PLC0415
 
-    return crash_log_of(text)
+    return parse(text)
