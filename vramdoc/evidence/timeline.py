@@ -115,7 +115,8 @@ def _reserved(snapshot: Snapshot, device: int, trace: Trace) -> Integers:
     change[given + 1] = -trace.size[given]
     end = sum(s.total_size for s in snapshot.segments if s.device == device)
     levels = np.cumsum(change)
-    return np.maximum(levels + (end - levels[-1]), 0)
+    reserved: Integers = np.maximum(levels + (end - levels[-1]), 0)
+    return reserved
 
 
 def _with_start(time_us: Integers) -> Integers:
