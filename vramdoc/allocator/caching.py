@@ -1,0 +1,449 @@
+"""CachingAllocator: PyTorch's CUDA caching allocator for one device, exact to the byte.
+
+This module holds the order of things: what malloc tries and in which order, when a free completes, what is reported. How
+memory is cut and returned is in ``heap`` and ``reclaim``; which pool serves whom in ``scopes``. It knows no files, no clock
+and no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import floor
+from typing import Any
+
+from vramdoc.allocator import reclaim
+from vramdoc.allocator.blocks import DEFAULT_POOL, Block, BlockPool, PoolId, PrivatePool
+from vramdoc.allocator.config import AllocatorConfig, ConfigError
+from vramdoc.allocator.device import Device
+from vramdoc.allocator.errors import (
+    OomFigures,
+    OutOfMemory,
+    UnknownAddress,
+    out_of_memory,
+    rejection,
+)
+from vramdoc.allocator.heap import Heap
+from vramdoc.allocator.layout import segments, trace_entries
+from vramdoc.allocator.releases import rules_for
+from vramdoc.allocator.scopes import Scope, Scopes
+from vramdoc.allocator.sizes import allocation_size, round_size
+from vramdoc.errors import UsageError
+
+LARGEST_TENSOR = 1 << 60
+"""Requests from one EB on are refused before the allocator sees them."""
+HELD = -1
+"""Stand-in for the stream of an event that only ``complete`` finishes."""
+
+
+class CachingAllocator:
+    """What torch.cuda's functions of the same names do on one device.
+
+    Args:
+        config: settings in force at start-up.
+        device: the driver's side; it may be shared with other allocators.
+        release: torch release to imitate; that of ``config`` when not given.
+        history: whether to keep the trace of events.
+
+    Raises:
+        UsageError: ``config`` selects cudaMallocAsync, which is NVIDIA's allocator and is never simulated, or was parsed for
+            another release.
+    """
+
+    def __init__(
+        self,
+        config: AllocatorConfig,
+        device: Device,
+        release: str | None = None,
+        *,
+        history: bool = True,
+    ) -> None:
+        rules = rules_for(release or config.release)
+        if rules.release != config.release:
+            raise UsageError(
+                f"the config was parsed for torch {config.release}, the allocator is that of {rules.release}"
+            )
+        if config.backend != "native":
+            raise UsageError(
+                f"backend:{config.backend} is NVIDIA's allocator, not PyTorch's: it cannot be simulated",
+                "compare it by rerunning on a real GPU",
+            )
+        self.rules = rules
+        self.device = device
+        self._heap = Heap(config, device, rules)
+        self._heap.events = [] if history else None
+        self._scopes = Scopes(self._heap, rules)
+        self._first_max_split_size = config.max_split_size
+        self._pending: dict[int, list[Block]] = {}
+        """Blocks that wait for an event, by the stream whose event it is, in order of recording (cuda_events)."""
+        self._deferred: list[Block] = []
+        """Blocks freed during a capture whose events wait until it ends."""
+        if rules.whole_fraction_lifts_limit:
+            self.set_per_process_memory_fraction(config.per_process_memory_fraction)
+
+    @property
+    def config(self) -> AllocatorConfig:
+        """The settings in force."""
+        return self._heap.config
+
+    # Requests
+
+    def malloc(self, size: int, stream: int = 0) -> int:
+        """Allocate ``size`` bytes for ``stream``; returns the address, 0 for an empty request.
+
+        Raises:
+            OutOfMemory: with PyTorch's text and numbers.
+        """
+        if size == 0:
+            return 0
+        if size >= LARGEST_TENSOR:
+            raise OutOfMemory("CUDA out of memory. Tried to allocate more than 1EB memory.")
+        if not self._scopes.capturing:
+            self._process_events()
+        heap, config = self._heap, self._heap.config
+        rounded = round_size(size, config.roundup_power2_divisions)
+        pool = self._scopes.choose(rounded, stream)
+        expandable = self._expandable(pool)
+        block = heap.get_free_block(pool, stream, rounded, expandable=expandable)
+        if block is None:
+            block = self._obtain(pool, stream, size, rounded, expandable=expandable)
+            expandable = expandable and block.pool is pool
+        return self._hand_out(block, size, rounded, expandable=expandable)
+
+    def free(self, address: int) -> None:
+        """Free what ``malloc`` returned; it completes at once unless other streams used the block.
+
+        Raises:
+            UnknownAddress: nothing is allocated there.
+        """
+        if address == 0:
+            return
+        block = self._requested_free(address)
+        if not block.stream_uses:
+            self._heap.join_free(block)
+        elif self._scopes.capturing:
+            self._deferred.append(block)
+        else:
+            self._insert_events(block)
+
+    def record_stream(self, address: int, stream: int) -> None:
+        """Say that ``stream`` uses the block, so that its free waits for that stream."""
+        block = self._allocated(address)
+        if stream not in (block.stream, *block.stream_uses):
+            block.stream_uses.append(stream)
+
+    def hold(self, address: int) -> None:
+        """Free, but wait for ``complete``: how a replay puts a recorded free_completed where it was.
+
+        A flush completes it as well, as it waits for every event.
+        """
+        block = self._requested_free(address)
+        block.event_count = 1
+        self._pending.setdefault(HELD, []).append(block)
+
+    def complete(self, address: int) -> None:
+        """Finish the free of a block given to ``hold``; nothing happens when a flush has done so."""
+        for block in self._pending.get(HELD, ()):
+            if block.address == address:
+                self._pending[HELD].remove(block)
+                block.event_count = 0
+                self._heap.join_free(block)
+                return
+
+    def empty_cache(self, pool: PoolId = DEFAULT_POOL) -> None:
+        """torch.cuda.empty_cache(): complete pending frees and return all memory that is wholly free."""
+        self._release_cached_blocks(pool)
+
+    # Settings
+
+    def set_per_process_memory_fraction(self, fraction: float) -> None:
+        """Limit this process to ``fraction`` of the device's total memory.
+
+        Raises:
+            UsageError: the fraction is not between 0 and 1.
+        """
+        if not 0.0 <= fraction <= 1.0:
+            raise UsageError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+        if self.rules.whole_fraction_lifts_limit and fraction == 1.0:
+            self._heap.limit = None
+            return
+        limit = fraction * self.device.capacity
+        self._heap.limit = floor(limit + 0.5) if self.rules.rounds_limit else int(limit)
+
+    def set_allocator_settings(self, text: str) -> None:
+        """torch.cuda.memory._set_allocator_settings: a whole new setting at run time.
+
+        Raises:
+            ConfigError: the release refuses it; what was read before the bad part is in force, as in PyTorch.
+        """
+        try:
+            self._heap.config = self._heap.config.reset(text)
+        except ConfigError as error:
+            self._heap.config = error.partial
+            raise
+
+    # Private pools
+
+    def create_pool(
+        self, *, use_on_oom: bool = False, no_split: bool = False, custom_allocator: bool = False
+    ) -> PoolId:
+        """torch.cuda.MemPool(...): a private pool that lives until ``release_pool``."""
+        pool = PrivatePool(
+            self._scopes.new_id("user"),
+            use_on_oom=use_on_oom,
+            no_split=no_split,
+            custom_allocator=custom_allocator,
+        )
+        self._scopes.create(pool)
+        return pool.id
+
+    @contextmanager
+    def use_pool(self, pool: PoolId) -> Iterator[None]:
+        """torch.cuda.use_mem_pool: every request inside is served from ``pool``."""
+        self._scopes.begin(Scope(pool, None, capture=False))
+        try:
+            yield
+        finally:
+            self._scopes.end(pool)
+            self._scopes.release(pool)
+
+    def destroy_pool(self, pool: PoolId) -> None:
+        """The MemPool object goes: one use less, and its free memory is returned at once."""
+        self._scopes.release(pool)
+        if pool in {freeable.id for freeable in self._scopes.freeable()}:
+            self._release_cached_blocks(pool)
+
+    def begin_capture(self, stream: int, pool: PoolId | None = None) -> PoolId:
+        """Start capturing a CUDA graph on ``stream``, into ``pool`` or one of its own."""
+        pool = pool or self._scopes.new_id("graph")
+        self._scopes.begin(Scope(pool, frozenset((stream,)), capture=True))
+        return pool
+
+    def end_capture(self, pool: PoolId) -> None:
+        """The capture ends; the graph keeps the pool in use until ``release_pool``."""
+        self._scopes.end(pool)
+
+    def release_pool(self, pool: PoolId) -> None:
+        """A graph or handle lets go of the pool; at the last use its free memory may be returned by a flush."""
+        self._scopes.release(pool)
+
+    # Reports
+
+    def memory_stats(self) -> Mapping[str, int]:
+        """torch.cuda.memory_stats(): the same keys, in the same order."""
+        return self._heap.stats.flat(
+            max_split_size=self._first_max_split_size,
+            rejections=self.rules.counts_rejections,
+            private_pools=self.rules.counts_private_pools,
+        )
+
+    def reset_peak_memory_stats(self) -> None:
+        """torch.cuda.reset_peak_memory_stats()."""
+        self._heap.stats.reset_peaks()
+
+    def reset_accumulated_memory_stats(self) -> None:
+        """torch.cuda.reset_accumulated_memory_stats()."""
+        self._heap.stats.reset_accumulated()
+
+    def segments(self) -> list[dict[str, Any]]:
+        """torch.cuda.memory._snapshot()["segments"], by address."""
+        return segments(self._heap)
+
+    def trace(self) -> list[dict[str, Any]]:
+        """The events so far, oldest first, as in _snapshot()["device_traces"] but without times and stacks."""
+        return trace_entries(self._heap.events or [])
+
+    def snapshot(self) -> dict[str, Any]:
+        """torch.cuda.memory._snapshot(): segments and trace; the trace then notes that a snapshot was taken."""
+        taken = {"segments": self.segments(), "device_traces": [self.trace()]}
+        active = self._heap.stats.active_bytes.all.current
+        self._heap.record("snapshot", 0, active, 0, self._heap.small)
+        return taken
+
+    # malloc, step by step
+
+    def _expandable(self, pool: BlockPool) -> bool:
+        """Whether expandable segments serve this request."""
+        if not self._heap.config.expandable_segments:
+            return False
+        owner = pool.owner
+        return owner is None or (self.rules.expandable_private_pools and not owner.custom_allocator)
+
+    def _obtain(
+        self, pool: BlockPool, stream: int, size: int, rounded: int, *, expandable: bool
+    ) -> Block:
+        """What malloc tries when no free block serves, in PyTorch's order."""
+        heap = self._heap
+        wanted = allocation_size(rounded, heap.config.large_segment_size)
+        if heap.collects_garbage:
+            reclaim.garbage_collect_cached_blocks(heap)
+
+        def alloc_block() -> Block | None:
+            if heap.limit is not None and heap.total_allocated + wanted > heap.limit:
+                return None
+            self._reject(size, wanted)
+            if expandable:
+                return heap.try_allocate_expandable_block(pool, stream, rounded)
+            return heap.malloc_segment(pool, stream, wanted)
+
+        block = alloc_block()
+        if block is None:
+            block = self._mempool_fallback(pool, stream, rounded)
+        if block is None and reclaim.release_available_cached_blocks(heap, pool, stream, rounded):
+            block = alloc_block()
+        if block is None and not self._scopes.capturing:
+            self._release_cached_blocks(DEFAULT_POOL)
+            heap.stats.num_alloc_retries += 1
+            block = alloc_block()
+        if block is None:
+            raise self._out_of_memory(pool, stream, size, rounded, wanted)
+        return block
+
+    def _reject(self, size: int, wanted: int) -> None:
+        """throw_on_cudamalloc_oom: refuse at once what exceeds the fraction in the settings."""
+        heap = self._heap
+        if not heap.config.throw_on_cudamalloc_oom:
+            return
+        most = int(heap.config.per_process_memory_fraction * self.device.capacity)
+        if heap.total_allocated + wanted > most:
+            heap.stats.num_oom_rejections += 1
+            raise rejection(size)
+
+    def _mempool_fallback(self, pool: BlockPool, stream: int, rounded: int) -> Block | None:
+        """A free block of a MemPool(use_on_oom=True), for requests of the default pool only."""
+        if pool.owner is not None:
+            return None
+        for owner in self._scopes.on_oom():
+            half = owner.half(small=pool.small)
+            block = self._heap.get_free_block(half, stream, rounded, expandable=False)
+            if block is not None:
+                return block
+        return None
+
+    def _hand_out(self, block: Block, size: int, rounded: int, *, expandable: bool) -> int:
+        """Split if worth it, mark as allocated, count (alloc_found_block)."""
+        heap, stats, small = self._heap, self._heap.stats, block.pool.small
+        was_split, classic = block.is_split, block.expandable_segment is None
+        if heap.should_split(block, rounded, expandable=expandable):
+            rest, block = block, heap.split(block, rounded)
+            if classic and was_split:
+                stats.inactive_split_bytes.change(-block.size, small=small)
+            elif classic:
+                stats.inactive_split_bytes.change(rest.size, small=small)
+                stats.inactive_split.change(1, small=small)
+        elif classic and was_split:
+            stats.inactive_split_bytes.change(-block.size, small=small)
+            stats.inactive_split.change(-1, small=small)
+        block.allocated = True
+        block.requested_size = size
+        heap.active[block.address] = block
+        heap.record("alloc", block.address, size, block.stream, block.pool)
+        stats.allocation.change(1, small=small)
+        stats.allocated_bytes.change(block.size, small=small)
+        stats.active.change(1, small=small)
+        stats.active_bytes.change(block.size, small=small)
+        stats.requested_bytes.change(size, small=small)
+        if block.size >= heap.config.max_split_size:
+            stats.oversize_allocations.increase(1)
+        return block.address
+
+    def _out_of_memory(
+        self, pool: BlockPool, stream: int, size: int, rounded: int, wanted: int
+    ) -> OutOfMemory:
+        heap = self._heap
+        heap.record("oom", self.device.free_bytes, rounded, stream, pool)
+        heap.stats.num_ooms += 1
+        private = sum(
+            half.free_bytes
+            for owner in heap.private.values()
+            for half in (owner.small, owner.large)
+        )
+        allocated = heap.stats.allocated_bytes.all.current
+        figures = OomFigures(
+            requested=size,
+            tried=wanted,
+            total=self.device.capacity,
+            free=self.device.free_bytes,
+            allocated=allocated + private,
+            private_pools=private,
+            unallocated=heap.stats.reserved_bytes.all.current - allocated - private,
+            allowed=heap.limit,
+        )
+        return out_of_memory(
+            figures,
+            self.rules,
+            device=self.device.index,
+            expandable=heap.config.expandable_segments,
+        )
+
+    # free, step by step
+
+    def _allocated(self, address: int) -> Block:
+        block = self._heap.active.get(address)
+        if block is None or not block.allocated:
+            raise UnknownAddress(f"nothing is allocated at {address:#x}")
+        return block
+
+    def _requested_free(self, address: int) -> Block:
+        block, heap = self._allocated(address), self._heap
+        block.allocated = False
+        heap.record("free_requested", address, block.requested_size, block.stream, block.pool)
+        small = block.pool.small
+        heap.stats.allocation.change(-1, small=small)
+        heap.stats.allocated_bytes.change(-block.size, small=small)
+        if block.size >= heap.config.max_split_size:
+            heap.stats.oversize_allocations.decrease(1)
+        return block
+
+    def _insert_events(self, block: Block) -> None:
+        streams, block.stream_uses = block.stream_uses, []
+        block.event_count = len(streams)
+        for stream in streams:
+            self._pending.setdefault(stream, []).append(block)
+
+    def _insert_deferred_events(self) -> None:
+        deferred, self._deferred = self._deferred, []
+        for block in deferred:
+            self._insert_events(block)
+
+    def _process_events(self) -> None:
+        """Complete the frees whose events are done; a stream's first unfinished event holds up those behind it."""
+        self._insert_deferred_events()
+        if not self._pending or not self.device.events_ready:
+            return
+        for stream in [stream for stream in self._pending if stream != HELD]:
+            self._finish(self._pending.pop(stream))
+
+    def _synchronize_and_free_events(self, only: PrivatePool | None = None) -> None:
+        """Wait for every event, or for those of one private pool."""
+        self._heap.stats.num_sync_all_streams += 1
+        self._insert_deferred_events()
+        for stream, blocks in list(self._pending.items()):
+            self._finish([block for block in blocks if only is None or block.pool.owner is only])
+            left = [block for block in blocks if only is not None and block.pool.owner is not only]
+            if left:
+                self._pending[stream] = left
+            else:
+                del self._pending[stream]
+
+    def _finish(self, blocks: list[Block]) -> None:
+        for block in blocks:
+            block.event_count -= 1
+            if block.event_count == 0:
+                self._heap.join_free(block)
+
+    def _release_cached_blocks(self, pool: PoolId) -> None:
+        """Return what is wholly free: the default pools and unused private ones, or one unused private pool."""
+        heap = self._heap
+        if pool == DEFAULT_POOL and not self._scopes.capturing:
+            self._synchronize_and_free_events()
+            reclaim.release_blocks(heap, heap.large)
+            reclaim.release_blocks(heap, heap.small)
+        for private in self._scopes.freeable():
+            if pool not in (DEFAULT_POOL, private.id):
+                continue
+            if pool == private.id:
+                self._synchronize_and_free_events(private)
+            reclaim.release_blocks(heap, private.small)
+            reclaim.release_blocks(heap, private.large)
+            self._scopes.forget_if_empty(private)

@@ -1,0 +1,118 @@
+"""Private pools: which pool serves a request while scopes and graph captures are open, and how long pools live.
+
+Names follow DeviceCachingAllocator: captures_underway, graph_pools, graph_pools_freeable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramdoc.allocator.blocks import BlockPool, PoolId, PrivatePool
+from vramdoc.allocator.heap import Heap
+from vramdoc.allocator.releases import Rules
+from vramdoc.allocator.sizes import SMALL_SIZE
+from vramdoc.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """An open use_mem_pool scope or graph capture."""
+
+    pool: PoolId
+    streams: frozenset[int] | None
+    """Streams whose requests it takes; None for all (use_mem_pool filters by thread, and there is one here)."""
+    capture: bool
+
+    def takes(self, stream: int) -> bool:
+        """Whether a request of ``stream`` is served from this scope's pool."""
+        return self.streams is None or stream in self.streams
+
+
+class Scopes:
+    """Open scopes and the private pools of one device."""
+
+    def __init__(self, heap: Heap, rules: Rules) -> None:
+        self._heap = heap
+        self._rules = rules
+        self._open: list[Scope] = []
+        self._freeable: dict[PoolId, PrivatePool] = {}
+        self._names = {"graph": 0, "user": 0}
+
+    def new_id(self, kind: str) -> PoolId:
+        """The next id: (n, 0) for a ``"graph"`` capture of its own, (0, n) for a ``"user"`` pool or a handle."""
+        self._names[kind] += 1
+        number = self._names[kind]
+        return (number, 0) if kind == "graph" else (0, number)
+
+    def create(self, pool: PrivatePool) -> None:
+        """Register a pool with use count 1.
+
+        Raises:
+            UsageError: the release has no such kind of pool.
+        """
+        for wanted, known, since in (
+            (pool.use_on_oom, self._rules.use_on_oom, "2.8"),
+            (pool.no_split, self._rules.no_split, "2.10"),
+        ):
+            if wanted and not known:
+                option = "use_on_oom" if pool.use_on_oom and since == "2.8" else "no_split"
+                raise UsageError(f"MemPool({option}=True) came with torch {since}")
+        self._heap.private[pool.id] = pool
+
+    def begin(self, scope: Scope) -> None:
+        """Open a scope; its pool is made if there is none, else used once more."""
+        if any(scope.pool == other.pool for other in self._open):
+            raise UsageError("beginAllocateToPool: already recording to mempool_id")
+        pool = self._heap.private.get(scope.pool)
+        if pool is None:
+            self._heap.private[scope.pool] = PrivatePool(scope.pool)
+        else:
+            pool.use_count += 1
+            self._freeable.pop(scope.pool, None)
+        self._open.append(scope)
+
+    def end(self, pool: PoolId) -> None:
+        """Close the scope of ``pool``; the pool stays in use until ``release``."""
+        for scope in self._open:
+            if scope.pool == pool:
+                self._open.remove(scope)
+                return
+        raise UsageError(f"no open scope allocates to pool {pool}")
+
+    def release(self, pool_id: PoolId) -> None:
+        """One use less; at none the pool's free memory may be returned."""
+        pool = self._heap.private.get(pool_id)
+        if pool is None or pool.use_count == 0:
+            raise UsageError(f"pool {pool_id} is not in use")
+        pool.use_count -= 1
+        if pool.use_count == 0:
+            pool.no_split = pool.use_on_oom = False
+            self._freeable[pool_id] = pool
+
+    def choose(self, size: int, stream: int) -> BlockPool:
+        """The pool that serves a block of ``size`` bytes for ``stream`` (get_pool); the innermost scope wins."""
+        small = size <= SMALL_SIZE
+        for scope in reversed(self._open):
+            if scope.takes(stream):
+                return self._heap.private[scope.pool].half(small=small)
+        return self._heap.small if small else self._heap.large
+
+    @property
+    def capturing(self) -> bool:
+        """Whether events and flushes are suspended: a capture runs, or (up to 2.12) any scope is open."""
+        if self._rules.scope_counts_as_capture:
+            return bool(self._open)
+        return any(scope.capture for scope in self._open)
+
+    def freeable(self) -> list[PrivatePool]:
+        """Pools that nothing uses any more."""
+        return list(self._freeable.values())
+
+    def forget_if_empty(self, pool: PrivatePool) -> None:
+        """Drop an unused pool that holds no memory of the driver."""
+        if pool.device_allocs == 0:
+            del self._freeable[pool.id], self._heap.private[pool.id]
+
+    def on_oom(self) -> list[PrivatePool]:
+        """Pools that a failed request of the default pool may use."""
+        return [pool for pool in self._heap.private.values() if pool.use_on_oom]
