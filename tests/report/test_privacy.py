@@ -178,7 +178,7 @@ def test_harmless_text_is_left_as_it_is(text: str) -> None:
         ("C:\\Users\\Ann Smith\\AppData\\Local\\Programs\\Python\\Python311\\Lib\\threading.py", ".../Lib/threading.py"),
         ("\\\\fileserver\\share\\x\\model.safetensors", "model.safetensors"),
         ("~/proj/model.safetensors", "model.safetensors"),
-        ("/root/.cache/huggingface/hub/models--a--b/snapshots/x/model.safetensors", "model.safetensors"),
+        ("/mnt/c/Users/Ann/.cache/huggingface/hub/models--a--b/snapshots/x/model.safetensors", "model.safetensors"),
         ("/dev/shm/torch_12_34", "/dev/shm/torch_12_34"),
     ],
 )  # fmt: skip
