@@ -14,10 +14,8 @@ import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import IO, cast
 
-from vramdoc.record.storage import open_private_append
 from vramdoc.units import MIB
 
 GRACE_S = 5.0
@@ -28,27 +26,26 @@ _HEAD_BYTES, _TAIL_BYTES = 4 * MIB, MIB
 
 
 class BoundedLog:
-    """Appends to a file up to a bound, then remembers only the end, which ``close`` writes behind a mark.
+    """Appends to an open file up to a bound, then remembers only the end, which ``close`` writes behind a mark.
 
     A full disk makes it forget, never raise: a program must not stop because its output cannot be kept. ``problem``
     then holds the reason.
     """
 
-    def __init__(self, path: Path, head: int = _HEAD_BYTES, tail: int = _TAIL_BYTES) -> None:
+    def __init__(self, handle: int, head: int = _HEAD_BYTES, tail: int = _TAIL_BYTES) -> None:
         self.problem: OSError | None = None
+        self._handle = handle
         self._room, self._tail_bytes = head, tail
         self._tail: deque[bytes] = deque()
         self._held = 0
         self._left_out = 0
-        self._handle: int | None = None
-        self._attempt(lambda: self._open(path))
 
     def write(self, data: bytes) -> None:
         """Keep ``data``, or the part of it that there is room for."""
         head, rest = data[: self._room], data[self._room :]
         if head:
             self._room -= len(head)
-            self._attempt(lambda: self._append(head))
+            self._append(head)
         if rest:
             self._tail.append(rest)
             self._held += len(rest)
@@ -58,30 +55,22 @@ class BoundedLog:
                 self._left_out += dropped
 
     def close(self) -> None:
-        """Write the end of a flood and close the file."""
+        """Write the end of a flood. The file stays its owner's."""
         if self._left_out:
             mark = f"\n[{self._left_out} bytes of output were left out here]\n".encode()
-            self._attempt(lambda: self._append(mark))
+            self._append(mark)
         for piece in self._tail:
-            self._attempt(lambda piece=piece: self._append(piece))  # type: ignore[misc] # bound per turn
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
-
-    def _open(self, path: Path) -> None:
-        self._handle = open_private_append(path)
+            self._append(piece)
 
     def _append(self, data: bytes) -> None:
+        if self.problem is not None:
+            return
         view = memoryview(data)
-        while view and self._handle is not None:
-            view = view[os.write(self._handle, view) :]
-
-    def _attempt(self, action: Callable[[], None]) -> None:
-        if self.problem is None:
-            try:
-                action()
-            except OSError as error:
-                self.problem = error
+        try:
+            while view:
+                view = view[os.write(self._handle, view) :]
+        except OSError as error:
+            self.problem = error
 
 
 def run_child(
@@ -131,22 +120,32 @@ def run_child(
         return None if timed_out else child.returncode
 
 
-def end_group(child: subprocess.Popen[bytes]) -> None:
-    """End a child and what it started: politely first, then for certain. One that already ended is only tidied up after."""
+def end_child(child: subprocess.Popen[bytes]) -> None:
+    """End a child: politely first, then for certain."""
     if child.poll() is None:
-        _signal_group(child, signal.SIGTERM)
+        child.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(GRACE_S)
-    _signal_group(child, getattr(signal, "SIGKILL", signal.SIGTERM))
+        child.kill()
     child.wait()
 
 
-def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def end_group(child: subprocess.Popen[bytes]) -> None:
+    """End a child that has its own session, and what it started; of one that ended by itself, only the latter."""
+    if not hasattr(os, "killpg"):
+        end_child(child)
+        return
+    if child.poll() is None:
+        _signal_group(child.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(GRACE_S)
+    _signal_group(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _signal_group(leader: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        if hasattr(os, "killpg"):
-            os.killpg(child.pid, number)  # its own session, so the group's number is the child's
-        elif child.poll() is None:
-            child.terminate()
+        os.killpg(leader, number)
 
 
 def _each_line(stream: IO[bytes], report: Callable[[bytes], None]) -> None:

@@ -36,14 +36,11 @@ class ChosenDevice:
     @property
     def torch_release(self) -> str:
         """``"2.14"`` of ``"2.14.1+cu130"``."""
-        return ".".join(self.torch_version.split(".")[:2])
+        return release_of(self.torch_version)
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """``base`` with the device in it. CUDA_VISIBLE_DEVICES names real devices, so a virtual one does not inherit it."""
-        if self.kind == "real":
-            return dict(base)
-        kept = {name: value for name, value in base.items() if name != "CUDA_VISIBLE_DEVICES"}
-        return {**kept, **self.overlay}
+        """``base`` with the device in it."""
+        return {**base, **self.overlay}
 
     def to_json(self) -> dict[str, Any]:
         """What the child must know."""
@@ -55,15 +52,24 @@ class ChosenDevice:
         }
 
 
-def choose_device(gpu: str, foreign_bytes: int = 0) -> ChosenDevice:
+def release_of(version: str) -> str:
+    """``"2.14"`` of ``"2.14.1+cu130"``."""
+    return ".".join(version.split(".")[:2])
+
+
+def choose_device(
+    gpu: str, foreign_bytes: int = 0, *, devices: int = 1, python: str | None = None
+) -> ChosenDevice:
     """Find the device named ``gpu``: ``cuda`` or ``cuda:N`` is a real one, anything else a virtual one.
+
+    ``devices`` is how many of a virtual one the child sees, ``python`` the interpreter that will run (by default this one).
 
     Raises:
         DeviceUnavailable: there is no such real GPU, or virtual ones do not run on this platform.
         UsageError: no GPU of that name is known.
         MissingDependency: no CUDA build of torch, or no C compiler for a virtual GPU.
     """
-    build = find_torch()
+    build = find_torch(python)
     real = _REAL.fullmatch(gpu)
     if real is not None:
         index = int(real[1] or 0)
@@ -80,7 +86,7 @@ def choose_device(gpu: str, foreign_bytes: int = 0) -> ChosenDevice:
             "cublas_handle_bytes": virtual.cublas_handle_bytes,
             "foreign_bytes": foreign_bytes,
         },
-        overlay=virtual_environment(virtual, build, foreign_bytes=foreign_bytes),
+        overlay=virtual_environment(virtual, build, devices=devices, foreign_bytes=foreign_bytes),
     )
 
 

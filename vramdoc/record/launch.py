@@ -16,16 +16,22 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from vramdoc import __version__, errors
-from vramdoc.allocator import AllocatorConfig
+from vramdoc import errors
+from vramdoc.allocator.config import AllocatorConfig
 from vramdoc.errors import VramdocError
 from vramdoc.record.child_process import BoundedLog, run_child
-from vramdoc.record.device_choice import ChosenDevice, choose_device
+from vramdoc.record.device_choice import choose_device
 from vramdoc.record.ending import OomKills, exit_of_status, read_oom_kills
-from vramdoc.record.environment import shown_environment, shown_platform, with_alloc_conf
-from vramdoc.record.manifest import Exit, ExitKind, Manifest
+from vramdoc.record.environment import with_alloc_conf
+from vramdoc.record.first_manifest import first_manifest
+from vramdoc.record.manifest import Exit, ExitKind
 from vramdoc.record.recording import DEFAULT_ROOT, OUTPUT, Recording, write_manifest
-from vramdoc.record.storage import create_folder, require_space, storage_problem
+from vramdoc.record.storage import (
+    create_folder,
+    open_private_append,
+    require_space,
+    storage_problem,
+)
 from vramdoc.workload.spec import WorkloadSpec
 
 MAX_ENTRIES = 1_000_000
@@ -65,9 +71,19 @@ def run_workload(  # noqa: PLR0913 # one keyword an option of the command line
     AllocatorConfig.parse(alloc_conf, release=device.torch_release)
     require_space(root)
     environment = with_alloc_conf(device.environment(os.environ), alloc_conf)
-    folder = create_folder(root, Path(spec.target).name, datetime.now(timezone.utc))
+    name = Path(spec.target).name
+    folder = create_folder(root, name, datetime.now(timezone.utc))
     try:
-        write_manifest(folder, _first_manifest(spec, alloc_conf, environment, device))
+        write_manifest(
+            folder,
+            first_manifest(
+                "model",
+                name,
+                environment,
+                workload={**spec.to_json(), "target": name, "line": spec.line()},
+                versions={"torch": device.torch_version},
+            ),
+        )
         run = _Run(folder, progress or (lambda _sentence: None))
         request = {
             "folder": str(folder.absolute()),
@@ -97,7 +113,8 @@ class _Run:
         self, environment: Mapping[str, str], request: Mapping[str, Any], timeout_s: float | None
     ) -> None:
         argv = [sys.executable, "-c", _BOOTSTRAP, str(Path(__file__).resolve().parents[2])]
-        log = BoundedLog(self.folder / OUTPUT)
+        handle = open_private_append(self.folder / OUTPUT)
+        log = BoundedLog(handle)
         before = read_oom_kills()
         try:
             status = run_child(
@@ -113,6 +130,7 @@ class _Run:
             raise
         finally:
             log.close()
+            os.close(handle)
         if self._error is not None:
             raise self._error
         if log.problem is not None:
@@ -154,21 +172,3 @@ class _Run:
         elif ending.kind is ExitKind.INTERRUPTED and manifest.exit.kind is ExitKind.INTERRUPTED:
             told = replace(manifest.exit, message=ending.message)
             write_manifest(self.folder, replace(manifest, exit=told))
-
-
-def _first_manifest(
-    spec: WorkloadSpec, alloc_conf: str, environment: Mapping[str, str], device: ChosenDevice
-) -> Manifest:
-    """What is known before the child starts; the child adds to it."""
-    name = Path(spec.target).name
-    return Manifest(
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        tool_version=__version__,
-        versions={"torch": device.torch_version},
-        platform=shown_platform(),
-        alloc_conf=alloc_conf,
-        environment=shown_environment(environment),
-        workload={**spec.to_json(), "target": name, "line": spec.line()},
-        target={"kind": "model", "name": name},
-        exit=Exit(kind=ExitKind.RUNNING),
-    )

@@ -6,6 +6,7 @@
         snapshot.pickle      torch.cuda.memory._snapshot() at the end
         snapshot-oom.pickle  the same at the moment of the (last) out-of-memory error, before the exception unwound
         output.log           the program's stdout and stderr, as it printed them
+        fatal.log            Python's stacks at a fatal signal; only until the manifest holds them
         rank-N/...           the same layout for each further process of a multi-process run
 
 This module reads and writes folders. It does not start programs and does not judge them.
@@ -52,6 +53,7 @@ __all__ = [
 DEFAULT_ROOT = Path(".vramdoc")
 MANIFEST, JOURNAL = "manifest.json", "journal.jsonl"
 SNAPSHOT, OOM_SNAPSHOT, OUTPUT = "snapshot.pickle", "snapshot-oom.pickle", "output.log"
+FATAL = "fatal.log"
 
 _LARGEST_TEXT = GIB // 4
 """A manifest of a million phases is about 300 bytes a phase; beyond that it is not one of ours."""
@@ -73,7 +75,7 @@ class Recording:
         manifest = load_manifest(_read_text(self.folder / MANIFEST))
         if manifest.exit.kind is not ExitKind.RUNNING:
             return manifest
-        return with_journal(manifest, _journal_lines(self.folder / JOURNAL))
+        return with_journal(manifest, journal_entries(self.folder))
 
     @property
     def snapshot_path(self) -> Path | None:
@@ -168,8 +170,9 @@ def with_journal(manifest: Manifest, lines: Iterable[dict[str, Any]]) -> Manifes
     )
 
 
-def _journal_lines(path: Path) -> Iterator[dict[str, Any]]:
+def journal_entries(folder: Path) -> Iterator[dict[str, Any]]:
     """The whole lines of a journal. Its writer may have died inside the last one, which is then left out."""
+    path = folder / JOURNAL
     if not path.is_file():
         return
     for text in _read_text(path).split(b"\n"):

@@ -74,6 +74,12 @@ def create_root(root: Path) -> None:
         raise storage_problem(root, error) from error
 
 
+def folder_name(subject: str, now: datetime) -> str:
+    """``20261201-101500-train.py-4f2a1b``: sorted by time, readable, and no other command's at the same moment."""
+    words = _UNSAFE_IN_NAME.sub("-", subject).strip("-.")[:40] or "run"
+    return f"{now:%Y%m%d-%H%M%S}-{words}-{secrets.token_hex(3)}"
+
+
 def create_folder(root: Path, subject: str, now: datetime) -> Path:
     """Create ``root/<time>-<subject>-<random>``, a name that no other command takes at the same moment.
 
@@ -81,9 +87,8 @@ def create_folder(root: Path, subject: str, now: datetime) -> Path:
         StorageProblem: it cannot be created.
     """
     create_root(root)
-    words = _UNSAFE_IN_NAME.sub("-", subject).strip("-.")[:40] or "run"
     while True:
-        folder = root / f"{now:%Y%m%d-%H%M%S}-{words}-{secrets.token_hex(2)}"
+        folder = root / folder_name(subject, now)
         try:
             folder.mkdir(mode=_PRIVATE_FOLDER)
         except FileExistsError:
@@ -138,9 +143,12 @@ def _sync_folder(folder: Path) -> None:
 
 
 def open_private_append(path: Path) -> int:
-    """A descriptor that appends to ``path``; each write of a whole line lands whole or, at a full disk, not at all.
+    """A descriptor that appends to ``path``; a line written at once lands whole or, at a full disk, cut at its end.
 
     Raises:
-        OSError: as ``os.open`` does.
+        StorageProblem: it cannot be opened.
     """
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _O_BINARY, _PRIVATE_FILE)
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _O_BINARY, _PRIVATE_FILE)
+    except OSError as error:
+        raise storage_problem(path, error) from error

@@ -82,7 +82,7 @@ def main() -> int:
 def _start(request: Mapping[str, Any], channel: Channel) -> Recorder:
     device = request["device"]
     is_virtual = device["kind"] == "virtual"
-    notes = prepare_torch() if is_virtual else []
+    notes = prepare_torch(torch) if is_virtual else []
     used_before, driver = ({}, "") if is_virtual else used_before_context()
     torch.cuda.init()
     torch.cuda.set_device(device["index"])

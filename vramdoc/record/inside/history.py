@@ -10,6 +10,7 @@ import inspect
 import pickle
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,12 +36,40 @@ def start_history(max_entries: int, stacks: str) -> None:
     record(**{name: value for name, value in options.items() if name in offered})
 
 
-def on_out_of_memory(react: Callable[[int, int, int, int], None]) -> None:
+def stop_history() -> None:
+    """Switch the allocator history off; what it held is gone."""
+    torch.cuda.memory._record_memory_history(enabled=None)  # noqa: SLF001 # torch's documented name
+
+
+def is_history_on() -> bool:
+    """Whether somebody has switched the history on."""
+    return bool(torch._C._cuda_isHistoryEnabled())  # noqa: SLF001 # there is no public way to ask
+
+
+_Reaction = Callable[[int, int, int, int], None]
+_reactions: list[_Reaction] = []
+
+
+def on_out_of_memory(react: _Reaction) -> Callable[[], None]:
     """Have ``react(device, requested, device_total, device_free)`` called at each out-of-memory error, before it unwinds.
 
-    torch calls it in the thread whose request failed, after its last retry, without holding the allocator's lock.
+    torch calls it in the thread whose request failed, after its last retry, without holding the allocator's lock. Returns what
+    ends this.
     """
-    torch._C._cuda_attach_out_of_memory_observer(react)  # noqa: SLF001 # as torch's own memory docs do
+    _attach_observer()
+    _reactions.append(react)
+    return lambda: _reactions.remove(react)
+
+
+@cache
+def _attach_observer() -> None:
+    """Once a process: torch can attach an observer, not detach it."""
+
+    def observe(device: int, requested: int, total: int, free: int) -> None:
+        for react in tuple(_reactions):
+            react(device, requested, total, free)
+
+    torch._C._cuda_attach_out_of_memory_observer(observe)  # noqa: SLF001 # as torch's own memory docs do
 
 
 def write_snapshot(path: Path) -> float:

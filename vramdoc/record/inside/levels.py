@@ -59,6 +59,21 @@ class PeakLedger:
             torch.cuda.reset_peak_memory_stats()
 
 
-def memory_statistics() -> dict[str, int]:
-    """``torch.cuda.memory_stats()`` of the current device, as plain integers."""
-    return {name: int(value) for name, value in torch.cuda.memory_stats().items()}
+def memory_statistics(device: int | None = None) -> dict[str, int]:
+    """``torch.cuda.memory_stats()`` of a device (the current one by default), as plain integers; empty before CUDA is used."""
+    return {name: int(value) for name, value in torch.cuda.memory_stats(device).items()}
+
+
+def device_in_use() -> int:
+    """The device that this process reserved most on, at any time; the current one when it has reserved nothing.
+
+    Asks neither device for anything that would make a context on it.
+    """
+    current = torch.cuda.current_device()
+    if torch.cuda.device_count() == 1:
+        return current
+
+    def reserved(device: int) -> tuple[int, bool]:
+        return torch.cuda.memory_stats(device).get("reserved_bytes.all.peak", 0), device == current
+
+    return max(range(torch.cuda.device_count()), key=reserved)

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,16 @@ import torch
 
 from vramdoc.errors import StorageProblem
 from vramdoc.record.inside.history import on_out_of_memory, start_history, write_snapshot
-from vramdoc.record.inside.levels import PeakLedger, PhasePeaks, memory_statistics
+from vramdoc.record.inside.levels import PeakLedger, PhasePeaks, device_in_use, memory_statistics
 from vramdoc.record.inside.surroundings import versions
 from vramdoc.record.manifest import DeviceInfo, Exit, Manifest, Observation, Phase
 from vramdoc.record.recording import (
     JOURNAL,
     OOM_SNAPSHOT,
     SNAPSHOT,
-    Recording,
+    journal_entries,
     journal_line,
+    with_journal,
     write_manifest,
 )
 from vramdoc.record.storage import open_private_append, storage_problem
@@ -55,40 +56,35 @@ class Recorder:
     problem: StorageProblem | None = None
     _journal: int | None = None
     _entries: int = 0
+    _mark: Phase | None = None
+    _detach: Callable[[], None] = lambda: None
     _peaks: PeakLedger | None = None
     _started: float = field(default_factory=time.monotonic)
     _snapshot_s: float = 0.0
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def begin(self, device: DeviceInfo, *, max_entries: int, stacks: str) -> None:
-        """Start recording. CUDA is ready and, at best, nothing is allocated yet."""
-        self.manifest = replace(
-            self.manifest, device=device, versions={**self.manifest.versions, **versions()}
-        )
+    def begin(self, device: DeviceInfo, *, max_entries: int | None, stacks: str = "python") -> None:
+        """Start recording. CUDA is ready and, at best, nothing is allocated yet. Without ``max_entries`` the history is on already."""
+        self.manifest = replace(self.manifest, device=device, versions=self._versions())
         self._attempt(self._open)
-        start_history(max_entries, stacks)
-        on_out_of_memory(self._on_out_of_memory)
+        if max_entries is not None:
+            start_history(max_entries, stacks)
+        self._detach = on_out_of_memory(self._on_out_of_memory)
         if self.owns_peaks:
             self._peaks = PeakLedger()
 
     @contextmanager
     def phase(self, name: str, **detail: int | float | str) -> Iterator[None]:
         """Keep what happens inside as one phase, its levels measured at its end. It is kept also when an exception ends it."""
-        started = self.clock_us()
+        phase = Phase(name=name, started_us=self.clock_us(), detail=detail)
         self.on_phase(name)
-        self._append(Phase(name=name, started_us=started, detail=detail))  # if it never ends
-        if self._peaks is None:
-            try:
-                yield
-            finally:
-                self._keep_phase(name, started, detail, {})
-            return
+        self._append(phase)  # in case it never ends
         peaks = PhasePeaks()
         try:
-            with self._peaks.phase() as peaks:
+            with nullcontext(peaks) if self._peaks is None else self._peaks.phase() as peaks:
                 yield
         finally:
-            self._keep_phase(name, started, detail, peaks.peaks)
+            self._keep_phase(phase, peaks.peaks)
 
     def observe(self, kind: str, **detail: Any) -> None:
         """Keep one observation of a guard."""
@@ -102,63 +98,79 @@ class Recorder:
         """Say how far the workload is, to whoever shows it."""
         self.on_progress(done, total)
 
-    def snapshot(self, name: str = SNAPSHOT) -> None:
-        """Write a snapshot of this instant over the one before."""
-        self._attempt(lambda: self._write_snapshot(name))
+    def mark(self, name: str, started_us: int, **detail: int | float | str) -> None:
+        """Begin the phase ``name``, which lasts until the next mark."""
+        self.end_mark()
+        self._mark = Phase(name=name, started_us=started_us, detail=detail)
+        self._append(self._mark)
 
-    def finish(self, ending: Exit, *, with_snapshot: bool = True) -> None:
-        """Write the last snapshot, then the manifest with the end in it; from then on the recording is complete."""
-        statistics = memory_statistics() if self._peaks is None else self._peaks.statistics()
-        if with_snapshot:
-            self.snapshot()
-        self._attempt(lambda: self._close(ending, statistics))
+    def end_mark(self) -> None:
+        """End the phase that the last mark began."""
+        if self._mark is not None:
+            self._keep_phase(self._mark, {})
+            self._mark = None
+
+    def checkpoint(self) -> float:
+        """Bring snapshot and manifest up to date while the program runs; returns the seconds it took."""
+        before = self._snapshot_s
+        self._attempt(lambda: self._write_snapshot(SNAPSHOT))
+        so_far = replace(
+            self.manifest,
+            statistics=memory_statistics(device_in_use()),
+            duration_s=self._elapsed_s(),
+        )
+        self._attempt(lambda: write_manifest(self.folder, so_far))
+        return self._snapshot_s - before
+
+    def finish(self, ending: Exit, device: DeviceInfo | None = None) -> None:
+        """Write the last snapshot, then the manifest with the end in it; from then on the recording is complete.
+
+        ``device`` replaces the one that the recording began with: a program may have chosen another since.
+        """
+        self._detach()
+        self.end_mark()
+        statistics = (
+            memory_statistics(device_in_use()) if self._peaks is None else self._peaks.statistics()
+        )
+        self._attempt(lambda: self._write_snapshot(SNAPSHOT))
+        self.manifest = replace(
+            self.manifest,
+            exit=ending,
+            statistics=statistics,
+            versions=self._versions(),
+            duration_s=self._elapsed_s(),
+            device=device or self.manifest.device,
+        )
+        self._attempt(self._close)
 
     def _open(self) -> None:
         write_manifest(self.folder, self.manifest)
-        path = self.folder / JOURNAL
-        try:
-            self._journal = open_private_append(path)
-        except OSError as error:
-            raise storage_problem(path, error) from error
+        self._journal = open_private_append(self.folder / JOURNAL)
 
-    def _close(self, ending: Exit, statistics: Mapping[str, int]) -> None:
+    def _close(self) -> None:
         with self._lock:
             if self._journal is not None:
                 os.close(self._journal)
                 self._journal = None
         # Read back rather than kept: a long run's phases must not fill the recorded program's memory.
-        journaled = Recording(self.folder).manifest
-        complete = replace(
-            journaled,
-            exit=ending,
-            statistics=statistics,
-            versions={**self.manifest.versions, **versions()},
-            duration_s=round(time.monotonic() - self._started, 3),
-        )
-        write_manifest(self.folder, complete)
+        write_manifest(self.folder, with_journal(self.manifest, journal_entries(self.folder)))
 
-    def _keep_phase(
-        self,
-        name: str,
-        started: int,
-        detail: Mapping[str, int | float | str],
-        peaks: Mapping[str, int],
-    ) -> None:
-        statistics = memory_statistics()
-        self._append(
-            Phase(
-                name=name,
-                started_us=started,
-                ended_us=self.clock_us(),
-                allocated_bytes=statistics.get("allocated_bytes.all.current"),
-                active_bytes=statistics.get("active_bytes.all.current"),
-                reserved_bytes=statistics.get("reserved_bytes.all.current"),
-                active_peak_bytes=peaks.get("active_bytes.all.peak"),
-                reserved_peak_bytes=peaks.get("reserved_bytes.all.peak"),
-                driver_free_bytes=torch.cuda.mem_get_info()[0],
-                detail=detail,
-            )
+    def _keep_phase(self, phase: Phase, peaks: Mapping[str, int]) -> None:
+        device = device_in_use()
+        statistics = memory_statistics(device)
+        reserved = statistics.get("reserved_bytes.all.current", 0)
+        ended = replace(
+            phase,
+            ended_us=self.clock_us(),
+            allocated_bytes=statistics.get("allocated_bytes.all.current"),
+            active_bytes=statistics.get("active_bytes.all.current"),
+            reserved_bytes=reserved,
+            active_peak_bytes=peaks.get("active_bytes.all.peak"),
+            reserved_peak_bytes=peaks.get("reserved_bytes.all.peak"),
+            # Asking a device that this process does not use would make a context there.
+            driver_free_bytes=torch.cuda.mem_get_info(device)[0] if reserved else None,
         )
+        self._append(ended)
 
     def _append(self, entry: Phase | Observation | str) -> None:
         with self._lock:
@@ -176,11 +188,17 @@ class Recorder:
             self._snapshot_s <= OOM_SNAPSHOT_SHARE * elapsed
             or not (self.folder / OOM_SNAPSHOT).exists()
         ):
-            self.snapshot(OOM_SNAPSHOT)
+            self._attempt(lambda: self._write_snapshot(OOM_SNAPSHOT))
 
     def _write_snapshot(self, name: str) -> None:
         with self._lock:
             self._snapshot_s += write_snapshot(self.folder / name)
+
+    def _versions(self) -> dict[str, str]:
+        return {**self.manifest.versions, **versions()}
+
+    def _elapsed_s(self) -> float:
+        return round(time.monotonic() - self._started, 3)
 
     def _attempt(self, action: Callable[[], None]) -> None:
         """Do something with the disk unless it has refused before; a refusal is told once and stops the recording."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 
 import torch
 
 from vramdoc.record.devices import real_gpus
 from vramdoc.record.manifest import DeviceInfo
+from vramdoc.virtual_gpu.inside import is_active
 
 _LIBRARIES = {
     "accelerate": "accelerate",
@@ -42,15 +44,23 @@ def versions() -> dict[str, str]:
     return found
 
 
-def describe_device(kind: str, key: str, index: int, assumed: dict[str, int]) -> DeviceInfo:
-    """The device as CUDA reports it now; ``assumed`` holds what a virtual one takes for granted (the catalogue's figures)."""
+def kind_of_device() -> str:
+    """``"virtual"`` or ``"real"``, by what this process runs on."""
+    return "virtual" if is_active() else "real"
+
+
+def describe_device(kind: str, key: str, index: int, assumed: Mapping[str, int]) -> DeviceInfo:
+    """The device by its properties, which takes no context on it.
+
+    ``assumed`` holds what a virtual device takes for granted (the catalogue's figures), or what was measured of a real one.
+    """
     properties = torch.cuda.get_device_properties(index)
     return DeviceInfo(
         kind=kind,
         name=properties.name,
         key=key,
         index=index,
-        total_bytes=torch.cuda.mem_get_info(index)[1],
+        total_bytes=properties.total_memory,
         compute_capability=f"{properties.major}.{properties.minor}",
         multiprocessors=properties.multi_processor_count,
         context_bytes=assumed.get("context_bytes"),

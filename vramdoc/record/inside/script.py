@@ -1,0 +1,174 @@
+"""Recording somebody's program from within: attached when torch is imported, started by the first use of the GPU.
+
+It never stops the program and never prints, but for one line on stderr when it cannot record.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import os
+import sys
+import threading
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vramdoc.errors import StorageProblem
+from vramdoc.record import marks
+from vramdoc.record.claim import claim_folder, rank_of
+from vramdoc.record.ending import exit_of_exception, qualified_name
+from vramdoc.record.first_manifest import first_manifest
+from vramdoc.record.inside.levels import device_in_use
+from vramdoc.record.inside.recorder import Recorder
+from vramdoc.record.inside.surroundings import describe_device
+from vramdoc.record.inside.watch import Watch
+from vramdoc.record.manifest import DeviceInfo, Exit, ExitKind, Manifest
+from vramdoc.record.recording import FATAL
+from vramdoc.record.settings import RecordingSettings
+
+
+def attach(text: str) -> None:
+    """Wait for the program's first use of the GPU; called right after ``import torch``, with the settings variable's value."""
+    script = Script(RecordingSettings.from_text(text))
+    if script.settings.device_kind == "virtual":
+        from vramdoc.virtual_gpu.inside import prepare_torch
+
+        script.notes += prepare_torch(torch)
+    torch.cuda._lazy_call(script.start)  # noqa: SLF001 # runs inside torch.cuda.init(), in the thread that needs the GPU
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=script.forget)
+    marks.wait()
+
+
+class Script:
+    """One process of the recorded program."""
+
+    def __init__(self, settings: RecordingSettings) -> None:
+        self.settings = settings
+        self.notes: list[str] = []
+        self.recorder: Recorder | None = None
+        self._watch: Watch | None = None
+        self._fatal: Any = None
+        self._ended = False
+        self._lock = threading.RLock()
+        self._last_value = getattr(sys, "last_value", None)
+
+    def start(self) -> None:
+        """Begin the recording, with the GPU if it is in use; a second call adds the GPU to one that began without."""
+        try:
+            with self._lock:
+                if self.recorder is None and not self._ended:
+                    self._begin()
+        except StorageProblem as problem:
+            self._ended = True
+            _say(problem)
+        except Exception as error:  # noqa: BLE001 # inside torch.cuda.init(): it would become the program's error
+            self._ended = True
+            _say(error)
+
+    def forget(self) -> None:
+        """In a forked child: the recording is the parent's."""
+        if self._watch is not None:
+            self._watch.leave()
+        self.recorder, self._watch, self._ended = None, None, False
+        self._lock = threading.RLock()
+        marks.wait()
+
+    def _begin(self) -> None:
+        rank = rank_of(os.environ)
+        folder = claim_folder(Path(self.settings.folder), rank)
+        recorder = Recorder(folder, self._first_manifest(rank), say=_say)
+        recorder.begin(
+            self._device(), max_entries=self.settings.max_entries, stacks=self.settings.stacks
+        )
+        for sentence in self.notes:
+            recorder.note(sentence)
+        self.recorder = recorder
+        self._catch_fatal_signals(folder)
+        self._watch = Watch(recorder.checkpoint, self._end_by_signal, self.settings.every_s)
+        self._watch.start()
+        self._catch_end()
+        marks.begin(recorder)
+
+    def _device(self) -> DeviceInfo:
+        settings = self.settings
+        return describe_device(
+            settings.device_kind, settings.device_key, device_in_use(), settings.assumed
+        )
+
+    def _first_manifest(self, rank: int | None) -> Manifest:
+        manifest = first_manifest("script", self.settings.subject, os.environ)
+        return replace(manifest, rank=rank, extra={"pid": os.getpid()})
+
+    def _catch_fatal_signals(self, folder: Path) -> None:
+        """Have the stacks of a crash (SIGSEGV, SIGABRT ...) kept, unless the program has them printed already."""
+        if not faulthandler.is_enabled():
+            self._fatal = (folder / FATAL).open("wb", buffering=0)
+            faulthandler.enable(self._fatal)
+
+    def _catch_end(self) -> None:
+        if sys.modules.get("multiprocessing.process") and _is_multiprocessing_child():
+            from multiprocessing import util
+
+            # Such a child leaves through os._exit(), and its exception is being handled while this runs.
+            util.Finalize(self, self._end_of_child, exitpriority=10)
+        else:
+            atexit.register(self._end_of_interpreter)
+
+    def _end_of_interpreter(self) -> None:
+        error = getattr(sys, "last_value", None)  # set for an exception that nobody caught
+        self._finish(_ending_of(error if error is not self._last_value else None))
+
+    def _end_of_child(self) -> None:
+        error = sys.exc_info()[1]
+        if isinstance(error, SystemExit) and error.code and error.__context__ is not None:
+            error = error.__context__  # torch.multiprocessing reports it and then exits
+        self._finish(_ending_of(error))
+
+    def _end_by_signal(self, number: int) -> None:
+        self._finish(Exit(kind=ExitKind.SIGNAL, signal=number))
+
+    def _finish(self, ending: Exit) -> None:
+        with self._lock:
+            recorder, self.recorder, self._ended = self.recorder, None, True
+        if recorder is None:
+            return
+        try:
+            marks.end()
+            recorder.finish(ending, self._device())
+            self._drop_empty_fatal_file(recorder.folder)
+        except Exception as error:  # noqa: BLE001 # the program is over; its status must not change
+            _say(error)
+
+    def _drop_empty_fatal_file(self, folder: Path) -> None:
+        if self._fatal is not None:
+            faulthandler.disable()
+            self._fatal.close()
+            (folder / FATAL).unlink(missing_ok=True)
+
+
+def _ending_of(error: BaseException | None) -> Exit:
+    if error is None or (isinstance(error, SystemExit) and not error.code):
+        return Exit(kind=ExitKind.SUCCESS)
+    if isinstance(error, SystemExit):
+        return Exit(kind=ExitKind.EXCEPTION, code=error.code if isinstance(error.code, int) else 1)
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return exit_of_exception(qualified_name(type(error)), str(error), text)
+
+
+def _is_multiprocessing_child() -> bool:
+    from multiprocessing import parent_process
+
+    return parent_process() is not None
+
+
+def _say(problem: Exception) -> None:
+    """The one line. stderr itself may be gone; then nobody is told."""
+    try:
+        sys.stderr.write(f"vramdoc: {problem}; the program runs on, not recorded\n")
+    except (OSError, ValueError, AttributeError):
+        return

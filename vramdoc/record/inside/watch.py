@@ -1,0 +1,102 @@
+"""A thread that writes snapshots while the program runs: by the clock, on SIGUSR1, and before SIGTERM ends the process.
+
+It knows when to write, not what. The signals are taken only where the program left them at their defaults, and SIGTERM still
+ends the process, with the same status, whatever the main thread is doing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+FIRST_S = 5.0
+"""The first snapshot by the clock: early enough for a short run, late enough that most scripts never pay for one."""
+
+COST_SHARE = 0.01
+"""Of the program's time, spent on snapshots by the clock at most."""
+
+_TAKEN = tuple(
+    getattr(signal, name)
+    for name in ("SIGUSR1", "SIGTERM")
+    if os.name == "posix" and hasattr(signal, name)
+)
+
+
+class Watch:
+    """``snapshot`` writes one and returns the seconds it took; ``end`` completes the recording for the signal given."""
+
+    def __init__(
+        self,
+        snapshot: Callable[[], float],
+        end: Callable[[int], None],
+        every_s: float | None,
+    ) -> None:
+        self._snapshot, self._end, self._every_s = snapshot, end, every_s
+        self._receiver, self._sender = socket.socketpair()
+        self._sender.settimeout(0)
+        self._signals: tuple[signal.Signals, ...] = ()
+
+    def start(self) -> None:
+        """Take the signals that are free, and start the thread."""
+        if threading.current_thread() is threading.main_thread():
+            self._take_signals()
+        threading.Thread(target=self._run, name="vramdoc", daemon=True).start()
+
+    def leave(self) -> None:
+        """Give the signals back: in a forked child, which has no such thread, and whose bytes would reach the parent's."""
+        if self._signals:
+            signal.set_wakeup_fd(-1)
+        for number in self._signals:
+            signal.signal(number, signal.SIG_DFL)
+        self._signals = ()
+
+    def _take_signals(self) -> None:
+        free = tuple(number for number in _TAKEN if signal.getsignal(number) is signal.SIG_DFL)
+        before = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
+        if before != -1:  # an event loop listens already: then it is the program's
+            signal.set_wakeup_fd(before)
+            return
+        for number in free:
+            signal.signal(number, self._on_signal)
+        self._signals = free
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """In the main thread. The C handler has woken the thread already, unless somebody else took the wakeup since."""
+        listener = signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(listener, warn_on_full_buffer=False)
+        if listener != self._sender.fileno():
+            self._react(number)
+
+    def _run(self) -> None:
+        pause = self._every_s or FIRST_S
+        while True:
+            ready, _, _ = select.select([self._receiver], [], [], pause)
+            if ready:
+                for number in self._receiver.recv(64):
+                    self._react(number)
+            else:
+                cost = self._snapshot()
+                pause = self._every_s or max(FIRST_S, cost / COST_SHARE)
+
+    def _react(self, number: int) -> None:
+        if number not in self._signals:
+            return
+        if number == signal.SIGTERM:
+            self._end(number)
+            _die_of(number)
+        else:
+            self._snapshot()
+
+
+def _die_of(number: int) -> None:
+    """End the process by the signal, as it would have ended without us. Python lets only the main thread reset a handler."""
+    libc = ctypes.CDLL(None)
+    libc.signal.argtypes, libc.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    libc.signal(number, None)
+    os.kill(os.getpid(), number)
