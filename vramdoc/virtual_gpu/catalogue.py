@@ -42,6 +42,8 @@ class GpuModel:
     """What the CUDA context of a process with PyTorch takes."""
     cublas_handle_bytes: int
     """What ``cublasCreate`` takes, for each handle."""
+    aliases: tuple[str, ...] = ()
+    """Other spellings for ``--gpu``."""
     sources: Mapping[str, str]
     """Where each figure comes from, by field; ``"estimated"`` begins those that nobody measured."""
 
@@ -64,7 +66,8 @@ def _load(text: str) -> dict[str, GpuModel]:
             multiprocessors=entry["multiprocessors"],
             context_bytes=entry.get("context_bytes", defaults["context_bytes"]),
             cublas_handle_bytes=entry.get("cublas_handle_bytes", defaults["cublas_handle_bytes"]),
-            sources=MappingProxyType({**defaults["sources"], **entry["sources"]}),
+            aliases=tuple(entry.get("aliases", ())),
+            sources=MappingProxyType({**defaults["sources"], "total_bytes": entry["source"]}),
         )
     return models
 
@@ -72,7 +75,7 @@ def _load(text: str) -> dict[str, GpuModel]:
 CATALOGUE: Mapping[str, GpuModel] = MappingProxyType(
     _load(Path(__file__).with_name("gpus.toml").read_text(encoding="utf-8"))
 )
-"""Every model, in the catalogue's order: consumer cards by generation, then workstation and data centre."""
+"""Every model, in the catalogue's order: GeForce by generation, then workstation, then data centre."""
 
 
 def find_gpu(text: str) -> GpuModel:
@@ -136,5 +139,5 @@ def _normal(text: str) -> str:
 _BY_SPELLING = {
     spelling: model
     for model in CATALOGUE.values()
-    for spelling in (_normal(model.name), _normal(model.key))
+    for spelling in map(_normal, (model.name, model.key, *model.aliases))
 }
