@@ -38,23 +38,40 @@ def number(config: Mapping[str, Any], name: str) -> int | None:
     return None
 
 
+FAMILY_DEFAULTS: Mapping[str, Mapping[str, int]] = {
+    "cohere2": {"sliding_window": 4096, "sliding_window_pattern": 4},
+    "gemma": {"head_dim": 256},
+    "gemma2": {"head_dim": 256, "sliding_window": 4096, "sliding_window_pattern": 2},
+    "gemma3_text": {"head_dim": 256, "sliding_window": 4096, "sliding_window_pattern": 6},
+    "gpt_oss": {"head_dim": 64, "sliding_window": 128, "sliding_window_pattern": 2},
+    "mistral": {"sliding_window": 4096},
+    "qwen3": {"head_dim": 128},
+    "qwen3_next": {"head_dim": 256},
+}
+"""What transformers 5.24 takes where config.json is silent and the usual rule does not hold."""
+
+
+def with_family_defaults(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``config`` with its family's own defaults below it; a key that is there, even as null, wins."""
+    return {**FAMILY_DEFAULTS.get(str(config.get("model_type")), {}), **config}
+
+
 def layer_windows(config: Mapping[str, Any], layers: int) -> tuple[int | None, ...]:
     """Each layer's sliding window in tokens, or None where it attends to everything.
 
-    ``layer_types`` decides where it exists. Older configs say it by ``sliding_window_pattern`` (Gemma 2 and 3: every
-    N-th layer is full), ``max_window_layers`` (Qwen2: the first layers are full) or not at all (Mistral: every layer
-    slides). ``use_sliding_window: false`` switches it off (Qwen2).
+    ``layer_types`` decides where it exists. Older configs say it by ``sliding_window_pattern`` (Gemma: every N-th
+    layer is full), ``use_sliding_window`` with ``max_window_layers`` (Qwen2: off unless said, and the first layers are
+    full) or not at all (Mistral: every layer slides).
     """
     window = number(config, "sliding_window")
     kinds = config.get("layer_types")
     if isinstance(kinds, list) and len(kinds) == layers:
         return tuple(window if kind == "sliding_attention" else None for kind in kinds)
-    if window is None or config.get("use_sliding_window") is False:
+    qwen = str(config.get("model_type")).startswith("qwen")
+    if window is None or not config.get("use_sliding_window", not qwen):
         return (None,) * layers
     pattern = number(config, "sliding_window_pattern")
-    if pattern is None and config.get("model_type") == "gemma2":
-        pattern = 2
     if pattern is not None:
         return tuple(window if (index + 1) % pattern else None for index in range(layers))
-    full_first = number(config, "max_window_layers") if "use_sliding_window" in config else None
+    full_first = number(config, "max_window_layers") if qwen else None
     return tuple(window if index >= (full_first or 0) else None for index in range(layers))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vramdoc.checkpoint.config import layer_windows, number, text_config
+from vramdoc.checkpoint.config import layer_windows, number, text_config, with_family_defaults
 from vramdoc.checkpoint.layers import HEAD_SIZES, Stated, read_block
 from vramdoc.checkpoint.modules import norm, projection
 from vramdoc.checkpoint.shape import (
@@ -68,7 +68,7 @@ def infer_shape(checkpoint: Checkpoint) -> Shape:
         return OtherShape(
             kind="LoRA adapter", reason="an adapter runs only with the model that it adapts"
         )
-    config = text_config(checkpoint.config or {})
+    config = with_family_defaults(text_config(checkpoint.config or {}))
     stacks = _find_stacks(names)
     top = {name: tensor for name, tensor in names.items() if _LAYER.match(name) is None}
     if not stacks:

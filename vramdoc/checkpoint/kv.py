@@ -1,7 +1,8 @@
 """KvLayout: exactly how many bytes of key and value state each layer keeps for a sequence of given length.
 
-From tensor shapes (``layout_of_shape``): widths are exact, windows are known only with config.json. It knows nothing
-of how a cache is stored (``workload.caches``): chunks, blocks and quantisation come on top.
+From tensor shapes (``layout_of_shape``) widths are exact and windows are known only with config.json; from config.json
+alone, see ``kv_config``. It knows nothing of how a cache is stored (``workload.caches``): chunks, blocks and
+quantisation come on top.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from vramdoc.checkpoint.shape import Attention, DecoderShape, LatentAttention, S
 from vramdoc.errors import UnreadableInput
 
 ELEMENT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1}
+STATE_BYTES = 4
+"""Recurrent states are kept in float32 whatever the model computes in (transformers 5.24)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,5 +90,5 @@ def _layer(mixer: Attention | LatentAttention | StateMixer, element_bytes: int) 
                     f"the state size of a {mixer.kind} layer is not in its tensor shapes",
                     "put its config.json beside it",
                 )
-            elements = mixer.state_elements + (mixer.conv_elements or 0)
-            return LayerKv(kind="state", constant_bytes=elements * element_bytes)
+            window = (mixer.conv_elements or 0) * element_bytes
+            return LayerKv(kind="state", constant_bytes=window + mixer.state_elements * STATE_BYTES)

@@ -7,14 +7,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from vramdoc.checkpoint import Checkpoint, DecoderShape, EncoderShape
+from vramdoc.checkpoint import Checkpoint, DecoderShape, EncoderShape, OtherShape, Shape
 from vramdoc.checkpoint.config import text_config
 from vramdoc.checkpoint.kv import KvLayout, layout_of_shape
 from vramdoc.workload.caches import Cache, open_cache
 from vramdoc.workload.journal import Journal
 from vramdoc.workload.plain import Plain
 from vramdoc.workload.spec import WorkloadSpec
-from vramdoc.workload.weights import load_weights, torch_dtype
+from vramdoc.workload.weights import asked_dtype, load_weights, torch_dtype
 
 
 class Model(Protocol):
@@ -22,8 +22,9 @@ class Model(Protocol):
 
     vocab: int
     max_positions: int | None
+    is_decoder: bool
     layout: KvLayout | None
-    """Of a decoder; None for an encoder."""
+    """Of a decoder whose KV bytes are known; else None."""
 
     def open_cache(self, strategy: str, capacity: int) -> Any:
         """An empty cache for one conversation of at most ``capacity`` tokens."""
@@ -54,13 +55,14 @@ class PlainModel:
         spec: WorkloadSpec,
         journal: Journal,
     ) -> None:
-        cast = getattr(torch, spec.dtype) if spec.dtype else None
+        cast = asked_dtype(spec.dtype)
         self.vocab, self.max_positions = shape.vocab, shape.max_positions
         dtype = cast or torch_dtype(shape.dtype) or torch.float16
         width = dtype.itemsize
         self.layout = layout_of_shape(shape, width) if isinstance(shape, DecoderShape) else None
+        self.is_decoder = self.layout is not None
         self._weights = dict(_with_progress(checkpoint, cast, journal))
-        self._model = Plain(shape, self._weights, dtype, causal=self.layout is not None)
+        self._model = Plain(shape, self._weights, dtype, causal=self.is_decoder)
         self._layers = len(shape.layers)
 
     def open_cache(self, strategy: str, capacity: int) -> Cache:  # noqa: D102
@@ -94,6 +96,21 @@ def _with_progress(checkpoint: Checkpoint, cast: torch.dtype | None, journal: Jo
         journal.progress(done, total)
 
 
-def wants_transformers(checkpoint: Checkpoint) -> bool:
-    """Whether a config beside the weights names a transformers class."""
-    return isinstance(text_config(checkpoint.config or {}).get("model_type"), str)
+def load_model(
+    shape: Shape, checkpoint: Checkpoint, spec: WorkloadSpec, journal: Journal
+) -> Model | None:
+    """The model on the device: the transformers class that a config names, else the plain one; None if neither runs it.
+
+    Why the class could not be used stands in the journal.
+    """
+    if isinstance(text_config(checkpoint.config or {}).get("model_type"), str):
+        from vramdoc.workload.huggingface import NoClass, TransformersModel
+
+        try:
+            return TransformersModel(checkpoint, shape, spec, journal)
+        except NoClass as reason:
+            journal.note(f"the transformers class is not used: {reason}")
+    if isinstance(shape, OtherShape) or (isinstance(shape, DecoderShape) and shape.unrunnable):
+        return None
+    journal.note("run by a plain torch transformer with exactly the parameters of the file")
+    return PlainModel(shape, checkpoint, spec, journal)

@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from vramdoc.checkpoint import DecoderShape, OtherShape, Shape, infer_shape, read_checkpoint
+from vramdoc.checkpoint import OtherShape, Shape, infer_shape, read_checkpoint
 from vramdoc.errors import UsageError
 from vramdoc.workload import conversations
 from vramdoc.workload.caches import STRATEGIES
 from vramdoc.workload.journal import Journal
-from vramdoc.workload.models import Model, PlainModel
+from vramdoc.workload.models import Model, load_model
 from vramdoc.workload.spec import WorkloadSpec
-from vramdoc.workload.weights import load_weights
+from vramdoc.workload.weights import asked_dtype, load_weights
 
 ENCODE_BATCHES = 12
 TRAIN_STEPS = 4
@@ -41,6 +41,7 @@ def run(spec: WorkloadSpec, journal: Journal) -> object:
         raise UsageError(
             f"unknown cache {spec.cache!r}", f"choose from {', '.join(sorted(STRATEGIES))}"
         )
+    asked_dtype(spec.dtype)  # refuse before anything is loaded
     checkpoint = read_checkpoint(spec.target)
     torch.manual_seed(spec.seed)
     if spec.memory_fraction is not None:
@@ -53,24 +54,22 @@ def run(spec: WorkloadSpec, journal: Journal) -> object:
     for note in shape.notes:
         journal.note(str(note))
     with phases.open("load", weight_bytes=checkpoint.weight_bytes, tensors=len(checkpoint.tensors)):
-        reason = _why_only_loaded(shape)
-        if reason:
+        model = load_model(shape, checkpoint, spec, journal)
+        if model is None:
             journal.note(
-                f"only loading was measured: {reason}; record your own script with: vramdoc record -- python ..."
+                f"only loading was measured: {_why_not_run(shape)}; record your own script with: vramdoc record -- python ..."
             )
             return [tensor for _, tensor in load_weights(checkpoint)]
-        assert not isinstance(shape, OtherShape)
-        model = PlainModel(shape, checkpoint, spec, journal)
-    name = spec.name if model.layout is not None or spec.name in {"load", "train"} else "encode"
+    name = spec.name if model.is_decoder or spec.name in {"load", "train"} else "encode"
     with torch.inference_mode(name != "train"):
         WORKLOADS[name](model, spec, phases)
     return model
 
 
-def _why_only_loaded(shape: Shape) -> str | None:
+def _why_not_run(shape: Shape) -> str:
     if isinstance(shape, OtherShape):
         return f"this is a model of the kind {shape.kind}, and {shape.reason}"
-    return shape.unrunnable if isinstance(shape, DecoderShape) else None
+    return getattr(shape, "unrunnable", None) or "nothing here can run it"
 
 
 class _Phases:
@@ -149,13 +148,16 @@ class _OpenCaches:
     def grow(self, session: int, tokens: int) -> dict[str, int]:
         """Count ``tokens`` more; the detail of the phase that adds them, with bytes as they are at its end."""
         self.lengths[session] += tokens
-        return {
-            "session": session, "context": self.lengths[session], "new_tokens": tokens,
-            "kv_bytes": self._formula(session), "live_kv_bytes": sum(map(self._formula, self.lengths)),
-        }  # fmt: skip
+        detail = {"session": session, "context": self.lengths[session], "new_tokens": tokens}
+        if self._model.layout is not None:
+            detail |= {
+                "kv_bytes": self._formula(session), "live_kv_bytes": sum(map(self._formula, self.lengths)),
+            }  # fmt: skip
+        return detail
 
     def _formula(self, session: int) -> int:
-        assert self._model.layout is not None  # run() sends encoders elsewhere
+        if self._model.layout is None:
+            return 0
         return self._model.layout.bytes_at(self.lengths[session], batch=self._spec.batch)
 
     def observe(self, session: int) -> None:

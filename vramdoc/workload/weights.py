@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import mmap
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import torch
 
 from vramdoc.checkpoint import Checkpoint, StoredTensor
+from vramdoc.errors import UsageError
 
 TORCH_NAMES: Mapping[str, str] = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
@@ -30,15 +31,37 @@ def torch_dtype(name: str) -> torch.dtype | None:
     return found if isinstance(found, torch.dtype) else None
 
 
+COMPUTATION_TYPES = ("float32", "float16", "bfloat16", "float64")
+
+
+def asked_dtype(name: str) -> torch.dtype | None:
+    """The type that ``--dtype`` names, or None where the checkpoint's own is meant.
+
+    Raises:
+        UsageError: no such type.
+    """
+    if not name:
+        return None
+    if name not in COMPUTATION_TYPES:
+        raise UsageError(f"unknown dtype {name!r}", f"choose from {', '.join(COMPUTATION_TYPES)}")
+    return getattr(torch, name)
+
+
 def load_weights(
-    checkpoint: Checkpoint, *, device: str = "cuda", cast: torch.dtype | None = None
+    checkpoint: Checkpoint,
+    *,
+    names: Collection[str] | None = None,
+    device: str = "cuda",
+    cast: torch.dtype | None = None,
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield ``(name, tensor on the device)``; floating-point tensors in ``cast`` if given, cast on the device."""
+    """Yield ``(name, tensor on the device)``, of ``names`` or of all; floating-point ones cast on the device if asked."""
     mapped: tuple[Path, mmap.mmap] | None = None
     with warnings.catch_warnings():
         # a read-only mapping is what we want: nothing writes to it
         warnings.filterwarnings("ignore", message="The given buffer is not writable")
         for stored in checkpoint.tensors.values():
+            if names is not None and stored.name not in names:
+                continue
             if mapped is None or mapped[0] != stored.file:
                 with stored.file.open("rb") as stream:
                     mapped = (stored.file, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
