@@ -111,7 +111,7 @@ def _start(request: Mapping[str, Any], channel: Channel) -> Recorder:
 
 def _run(spec: WorkloadSpec, recorder: Recorder) -> int:
     try:
-        run(spec, recorder)
+        held = run(spec, recorder)
     except VramdocError:
         raise
     except BaseException as error:  # noqa: BLE001 # an interrupt and a SystemExit are ends worth keeping too
@@ -121,6 +121,7 @@ def _run(spec: WorkloadSpec, recorder: Recorder) -> int:
         recorder.finish(exit_of_exception(qualified_name(type(error)), str(error), text))
         return 1
     recorder.finish(Exit(kind=ExitKind.SUCCESS, code=0))
+    del held  # until here, so that the last snapshot shows what the model still holds
     return 0
 
 
