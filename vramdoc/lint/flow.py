@@ -1,0 +1,556 @@
+"""Flow: which assignments reach a use, and where a value comes from.
+
+Sensitive to the order of statements and to branches, not to conditions: after ``if c: t = a`` both ``a`` and what ``t`` was
+before may reach. Follows names, ``self.x`` and ``d["k"]``, unpacking, ``for`` and ``with`` targets, calls of functions of the
+same file in both directions (arguments in, results out). Does not know what any call does, nor what other files hold.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+from vramdoc.lint.source import COMPREHENSIONS, DEFINITIONS, FUNCTIONS
+
+if TYPE_CHECKING:
+    from vramdoc.lint.source import Source
+
+Scope: TypeAlias = ast.AST
+DEPTH = 12
+"""Steps a value is followed: deeper chains exist only in generated code."""
+_BRANCHES = (ast.If, ast.Try, ast.Match)
+_JUMPS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+
+
+class Role(Enum):
+    """What the expression of an origin is to the value."""
+
+    VALUE = "is the value"
+    ITEM = "is iterated over"
+    PART = "is unpacked, or holds it"
+    ENTERED = "is the context manager entered"
+    PARAMETER = "is the parameter it came in by"
+    ADDED = "is added to it in place"
+    UNKNOWN = "is a name whose value is not known here"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value comes from: an expression (or parameter) and what that is to it."""
+
+    role: Role
+    node: ast.AST
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One place that gives ``key`` a value."""
+
+    key: str
+    role: Role
+    value: ast.AST | None
+    """The expression; the ast.arg of a parameter; None where the value is of no interest (a definition, ``del``)."""
+    owner: ast.AST
+    """The statement, comprehension or function that binds."""
+    index: int | None = None
+    """Position in an unpacked tuple."""
+    augmented: bool = False
+
+
+def key_of(node: ast.AST) -> str | None:
+    """A name for a variable, attribute or item with a simple index: ``self.k``, ``cache['k']``, ``keys[i]``."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        inner = key_of(node.value)
+        return inner and f"{inner}.{node.attr}"
+    if isinstance(node, ast.Subscript):
+        inner = key_of(node.value)
+        if inner is None:
+            return None
+        if isinstance(node.slice, ast.Constant):
+            return f"{inner}[{node.slice.value!r}]"
+        index = key_of(node.slice)
+        return index and f"{inner}[{index}]"
+    return None
+
+
+def root_of(key: str) -> str:
+    """The variable a key starts from."""
+    return key.partition(".")[0].partition("[")[0]
+
+
+class Flow:
+    """Bindings of one file, by scope and key."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._branches: dict[ast.AST, dict[ast.AST, str]] = {}
+        self._following: set[ast.AST] = set()
+
+    # Bindings
+
+    @cached_property
+    def bindings(self) -> dict[Scope, dict[str, list[Binding]]]:
+        """Every binding, by the scope it is made in, in the order of the text."""
+        table: dict[Scope, dict[str, list[Binding]]] = defaultdict(lambda: defaultdict(list))
+        for node, found in sorted(self._bound(), key=lambda pair: self.source.position[pair[0]]):
+            scope = self._binding_scope(node, found.key)
+            table[scope][found.key].append(found)
+        return table
+
+    def _bound(self) -> Iterator[tuple[ast.AST, Binding]]:
+        nodes = self.source.nodes
+        for kind, read in _READERS.items():
+            for node in nodes.get(kind, ()):
+                for binding in read(node):
+                    yield node, binding
+
+    def _binding_scope(self, node: ast.AST, key: str) -> Scope:
+        if isinstance(node, ast.comprehension):
+            return self.source.parents[node]
+        scope = self.scope(self.source.parents.get(node, self.source.tree))
+        while isinstance(node, ast.NamedExpr) and isinstance(scope, COMPREHENSIONS):
+            scope = self.scope(self.source.parents[scope])
+        if root_of(key) in self._globals.get(scope, ()):
+            return self.source.tree
+        return scope
+
+    @cached_property
+    def _globals(self) -> dict[Scope, set[str]]:
+        table: dict[Scope, set[str]] = defaultdict(set)
+        for node in self.source.nodes.get(ast.Global, ()):
+            assert isinstance(node, ast.Global)
+            table[self.scope(node)].update(node.names)
+        return table
+
+    def scope(self, node: ast.AST) -> Scope:
+        """The innermost function, class, comprehension or module around ``node`` (itself included)."""
+        kinds = (*FUNCTIONS, ast.ClassDef, *COMPREHENSIONS, ast.Module)
+        while not isinstance(node, kinds):
+            node = self.source.parents[node]
+        return node
+
+    def _scopes(self, node: ast.AST) -> Iterator[Scope]:
+        """Scopes in which a name used at ``node`` is looked up, innermost first: class bodies are skipped from within methods."""
+        parent = self.source.parents.get(node)
+        passed_function = False
+        while parent is not None:
+            if isinstance(parent, (*FUNCTIONS, *COMPREHENSIONS, ast.Module)):
+                yield parent
+                passed_function = passed_function or isinstance(parent, FUNCTIONS)
+            elif isinstance(parent, ast.ClassDef) and not passed_function:
+                yield parent
+            parent = self.source.parents.get(parent)
+
+    def parameter(self, function: ast.AST, name: str) -> ast.arg | None:
+        """The parameter ``name`` of ``function``."""
+        if not isinstance(function, FUNCTIONS):
+            return None
+        args = function.args
+        every = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
+        return next((arg for arg in every if arg is not None and arg.arg == name), None)
+
+    def is_bound(self, name: ast.Name) -> bool:
+        """Whether the file gives ``name`` a value anywhere that its scope can see."""
+        return any(
+            name.id in self.bindings.get(scope, ()) or self.parameter(scope, name.id) is not None
+            for scope in self._scopes(name)
+        )
+
+    def shadows(self, name: ast.Name) -> bool:
+        """Whether a variable or parameter hides an import of the same name."""
+        for scope in self._scopes(name):
+            if self.parameter(scope, name.id) is not None:
+                return True
+            if name.id in self.bindings.get(scope, ()):
+                return True
+        return False
+
+    def alias_of(self, name: ast.Name) -> str | None:
+        """The dotted name that ``name`` was bound to, once and plainly: ``cat = torch.cat``."""
+        if name in self._following:
+            return None
+        reaching = self.reaching(name)
+        if len(reaching) != 1 or reaching[0].role is not Role.VALUE:
+            return None
+        value = reaching[0].value
+        if reaching[0].augmented or not isinstance(value, (ast.Attribute, ast.Name)):
+            return None
+        self._following.add(name)
+        try:
+            found = self.source.qualname(value)
+        finally:
+            self._following.discard(name)
+        # A plain variable renamed is still that variable; only names that lead to an import mean something elsewhere.
+        return found if found and root_of(found) in self.source.imported_modules else None
+
+    # Reaching definitions
+
+    def reaching(self, use: ast.AST) -> Sequence[Binding]:
+        """The bindings that may have given the variable, attribute or item ``use`` its value, nearest first."""
+        key = key_of(use)
+        if key is None:
+            return ()
+        root = root_of(key)
+        for scope in self._scopes(use):
+            found = self._in_scope(scope, key, use)
+            if found:
+                return found
+            if root == key:
+                continue
+            if self.parameter(scope, root) is not None or root in self.bindings.get(scope, ()):
+                break
+        return self._attributes(key, use) if "." in key else ()
+
+    def _in_scope(self, scope: Scope, key: str, use: ast.AST) -> list[Binding]:
+        candidates = self.bindings.get(scope, {}).get(key, [])
+        found = self._visible(candidates, scope, use)
+        certain = bool(found) and not self._conditional(found[-1], use)
+        argument = self.parameter(scope, key)
+        if argument is not None and not certain:
+            found.append(Binding(key, Role.PARAMETER, argument, scope))
+        return found
+
+    def _visible(self, candidates: Sequence[Binding], scope: Scope, use: ast.AST) -> list[Binding]:
+        """Those of ``candidates`` that may be in force at ``use``, nearest first, up to one that certainly ran."""
+        here = self._point(scope, use)
+        taken = {} if here is None else self.branches(here)
+        before, carried = self._in_order(candidates, scope, here)
+        found: list[Binding] = []
+        arms: dict[ast.AST, set[str]] = defaultdict(set)
+        for binding in reversed(before):
+            own = self.branches(binding.owner)
+            if any(node in taken and taken[node] != arm for node, arm in own.items()):
+                continue
+            open_arms = {node: arm for node, arm in own.items() if node not in taken}
+            if any(_ends_in_jump(node, arm) for node, arm in open_arms.items()):
+                continue
+            found.append(binding)
+            for node, arm in open_arms.items():
+                arms[node].add(arm)
+            if not binding.augmented and all(
+                {"body", "orelse"} <= arms[node] for node in open_arms
+            ):
+                break
+        if carried and not any(self._repeats_with(b.owner, carried[0].owner, here) for b in found):
+            found.extend(carried)
+        return found
+
+    def _in_order(
+        self, candidates: Sequence[Binding], scope: Scope, here: ast.AST | None
+    ) -> tuple[Sequence[Binding], Sequence[Binding]]:
+        """Bindings made before ``here``, and those made after it that a loop around both brings back."""
+        # A use in an inner function runs later: every binding of the outer scope has been made by then. What the header
+        # of a lambda or comprehension binds is visible in all of it.
+        if here is None or isinstance(scope, (ast.Lambda, *COMPREHENSIONS)):
+            return candidates, ()
+        position = self.source.position
+        before = [b for b in candidates if position[b.owner] < position[here]]
+        if len(before) == len(candidates):
+            return before, ()
+        loops = list(self.source.loops(here))
+        carried = [
+            b
+            for b in candidates[len(before) :]
+            if any(self.source.within(b.owner, loop) for loop in loops)
+        ]
+        return before, carried
+
+    def _repeats_with(self, owner: ast.AST, later: ast.AST, here: ast.AST | None) -> bool:
+        """Whether ``owner`` binds anew, before ``here``, in each turn of the loop that also holds ``later``."""
+        loops = [
+            loop for loop in self.source.loops(here or owner) if self.source.within(later, loop)
+        ]
+        return any(owner is loop or self.source.within(owner, loop) for loop in loops[:1])
+
+    def _point(self, scope: Scope, use: ast.AST) -> ast.AST | None:
+        """The statement in which ``use`` happens; None when that is inside a function within ``scope``."""
+        for up in self.source.ancestors(use):
+            if up is scope:
+                break
+            if isinstance(up, (*FUNCTIONS, ast.ClassDef)):
+                return None
+        return self.source.statement(use)
+
+    def branches(self, node: ast.AST) -> dict[ast.AST, str]:
+        """The conditional statements around ``node`` within its function, each with the arm that holds it."""
+        known = self._branches.get(node)
+        if known is not None:
+            return known
+        found: dict[ast.AST, str] = {}
+        child = node
+        for up in self.source.ancestors(node):
+            if isinstance(up, (*FUNCTIONS, ast.ClassDef)):
+                break
+            if isinstance(up, _BRANCHES):
+                arm = _arm(up, child)
+                if arm:
+                    found[up] = arm
+            child = up
+        self._branches[node] = found
+        return found
+
+    def _conditional(self, binding: Binding, use: ast.AST) -> bool:
+        taken = self.branches(self.source.statement(use))
+        return any(node not in taken for node in self.branches(binding.owner))
+
+    def _attributes(self, key: str, use: ast.AST) -> Sequence[Binding]:
+        """Bindings of ``self.x`` anywhere in the class that ``use`` is in."""
+        owner = self.source.class_of(use)
+        if owner is None or root_of(key) not in {"self", "cls"}:
+            return ()
+        return self._class_attributes.get(owner, {}).get(
+            key.removeprefix("cls").removeprefix("self"), ()
+        )
+
+    @cached_property
+    def _class_attributes(self) -> dict[ast.ClassDef, dict[str, list[Binding]]]:
+        table: dict[ast.ClassDef, dict[str, list[Binding]]] = defaultdict(lambda: defaultdict(list))
+        for scope, by_key in self.bindings.items():
+            owner = scope if isinstance(scope, ast.ClassDef) else self.source.class_of(scope)
+            if owner is None:
+                continue
+            for key, bound in by_key.items():
+                if isinstance(scope, ast.ClassDef):
+                    table[owner]["." + key].extend(bound)
+                elif key.startswith("self."):
+                    table[owner][key.removeprefix("self")].extend(bound)
+        return table
+
+    # Origins
+
+    def origins(self, node: ast.AST, depth: int = DEPTH) -> list[Origin]:
+        """Where the value of ``node`` may come from, through names, conditions and functions of this file."""
+        if depth <= 0 or node in self._following:
+            return [Origin(Role.UNKNOWN, node)]
+        self._following.add(node)
+        try:
+            return list(dict.fromkeys(self._origins(node, depth - 1)))
+        finally:
+            self._following.discard(node)
+
+    def _origins(self, node: ast.AST, depth: int) -> Iterator[Origin]:
+        if isinstance(node, (ast.NamedExpr, ast.Await, ast.Starred)):
+            yield from self.origins(node.value, depth)
+        elif isinstance(node, ast.IfExp):
+            yield from self.origins(node.body, depth)
+            yield from self.origins(node.orelse, depth)
+        elif isinstance(node, ast.BoolOp):
+            for value in node.values:
+                yield from self.origins(value, depth)
+        elif isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+            reaching = self.reaching(node)
+            for binding in reaching:
+                yield from self._through(binding, depth)
+            if not reaching:
+                yield Origin(Role.UNKNOWN if isinstance(node, ast.Name) else Role.VALUE, node)
+        elif isinstance(node, ast.Call):
+            yield from self._results(node, depth)
+        else:
+            yield Origin(Role.VALUE, node)
+
+    def _through(self, binding: Binding, depth: int) -> Iterator[Origin]:
+        value = binding.value
+        if value is None:
+            return
+        if binding.role is Role.PARAMETER:
+            passed = list(self._passed(binding, depth))
+            yield from passed or [Origin(Role.PARAMETER, value)]
+        elif binding.augmented:
+            yield Origin(Role.ADDED, value)
+        elif binding.role is Role.VALUE:
+            yield from self.origins(value, depth)
+        elif binding.role in {Role.PART, Role.ITEM}:
+            yield from self._elements(binding, value, depth)
+        else:
+            yield Origin(binding.role, value)
+
+    def _elements(self, binding: Binding, value: ast.AST, depth: int) -> Iterator[Origin]:
+        """Elements of displays are followed one by one; anything else is named as what holds them."""
+        for origin in self.origins(value, depth):
+            node = origin.node
+            if not isinstance(node, (ast.Tuple, ast.List)) or origin.role is not Role.VALUE:
+                yield Origin(binding.role, node)
+                continue
+            elements: list[ast.expr] = node.elts
+            if binding.role is Role.PART:
+                elements = elements[binding.index or 0 :][:1]
+            elif binding.index is not None:
+                rows = [e.elts for e in elements if isinstance(e, (ast.Tuple, ast.List))]
+                elements = [row[binding.index] for row in rows if binding.index < len(row)]
+            for element in elements:
+                yield from self.origins(element, depth)
+
+    def called(self, call: ast.Call) -> Sequence[ast.FunctionDef | ast.AsyncFunctionDef]:
+        """The functions of this file that ``call`` may enter: by name, or by ``self.name`` in the same class."""
+        callee = call.func
+        if isinstance(callee, ast.Name):
+            named = self.source.definitions.get(callee.id, ())
+            return [f for f in named if not isinstance(self.source.parents[f], ast.ClassDef)]
+        if isinstance(callee, ast.Attribute) and key_of(callee.value) in {"self", "cls"}:
+            owner = self.source.class_of(call)
+            named = self.source.definitions.get(callee.attr, ())
+            return [f for f in named if owner is not None and self.source.parents[f] is owner]
+        return ()
+
+    def _results(self, call: ast.Call, depth: int) -> Iterator[Origin]:
+        functions = self.called(call)
+        returned = [value for function in functions for value in self.returned(function)]
+        if not returned:
+            yield Origin(Role.VALUE, call)
+        for value in returned:
+            yield from self.origins(value, depth)
+
+    def returned(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]:
+        """The expressions that ``function`` returns."""
+        return [
+            node.value
+            for node in self.source.nodes.get(ast.Return, ())
+            if isinstance(node, ast.Return)
+            and node.value is not None
+            and self.source.function(node) is function
+        ]
+
+    @cached_property
+    def _call_sites(self) -> dict[ast.AST, list[ast.Call]]:
+        table: dict[ast.AST, list[ast.Call]] = defaultdict(list)
+        for node in self.source.nodes.get(ast.Call, ()):
+            assert isinstance(node, ast.Call)
+            for function in self.called(node):
+                table[function].append(node)
+        return table
+
+    def call_sites(self, function: ast.AST) -> Sequence[ast.Call]:
+        """Calls of ``function`` in this file."""
+        return self._call_sites.get(function, ())
+
+    def _passed(self, binding: Binding, depth: int) -> Iterator[Origin]:
+        function, parameter = binding.owner, binding.value
+        if not isinstance(function, DEFINITIONS) or not isinstance(parameter, ast.arg):
+            return
+        positional = [*function.args.posonlyargs, *function.args.args]
+        offset = 1 if positional and positional[0].arg in {"self", "cls"} else 0
+        for call in self.call_sites(function):
+            for keyword in call.keywords:
+                if keyword.arg == parameter.arg:
+                    yield from self.origins(keyword.value, depth)
+            if parameter in positional:
+                index = positional.index(parameter) - offset
+                if 0 <= index < len(call.args) and not isinstance(call.args[index], ast.Starred):
+                    yield from self.origins(call.args[index], depth)
+
+
+def _arm(node: ast.AST, child: ast.AST) -> str:
+    if isinstance(node, ast.If):
+        return "body" if child in node.body else "orelse" if child in node.orelse else ""
+    if isinstance(node, ast.Try):
+        # What the body did is done when a handler or the rest runs: only handlers are alternatives.
+        return f"handler {node.handlers.index(child)}" if child in node.handlers else ""
+    if isinstance(node, ast.Match):
+        return f"case {node.cases.index(child)}" if child in node.cases else ""
+    return ""
+
+
+def _ends_in_jump(node: ast.AST, arm: str) -> bool:
+    block: list[ast.stmt]
+    if isinstance(node, ast.If):
+        block = node.body if arm == "body" else node.orelse
+    elif isinstance(node, ast.Try):
+        block = node.handlers[int(arm.split()[1])].body
+    elif isinstance(node, ast.Match):
+        block = node.cases[int(arm.split()[1])].body
+    else:
+        return False
+    return bool(block) and isinstance(block[-1], _JUMPS)
+
+
+# What each kind of node binds
+
+
+def _targets(
+    target: ast.AST, role: Role, value: ast.AST | None, owner: ast.AST
+) -> Iterator[Binding]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        for index, element in enumerate(target.elts):
+            inner = element.value if isinstance(element, ast.Starred) else element
+            for binding in _targets(inner, Role.PART if role is Role.VALUE else role, value, owner):
+                yield Binding(
+                    binding.key,
+                    binding.role,
+                    value,
+                    owner,
+                    index if binding.index is None else binding.index,
+                )
+        return
+    key = key_of(target)
+    if key is not None:
+        yield Binding(key, role, value, owner)
+
+
+def _assign(node: ast.AST) -> Iterator[Binding]:
+    assert isinstance(node, ast.Assign)
+    for target in node.targets:
+        yield from _targets(target, Role.VALUE, node.value, node)
+
+
+def _annotated(node: ast.AST) -> Iterator[Binding]:
+    assert isinstance(node, ast.AnnAssign)
+    if node.value is not None:
+        yield from _targets(node.target, Role.VALUE, node.value, node)
+
+
+def _augmented(node: ast.AST) -> Iterator[Binding]:
+    assert isinstance(node, ast.AugAssign)
+    key = key_of(node.target)
+    if key is not None:
+        yield Binding(key, Role.VALUE, node.value, node, augmented=True)
+
+
+def _walrus(node: ast.AST) -> Iterator[Binding]:
+    assert isinstance(node, ast.NamedExpr)
+    yield Binding(node.target.id, Role.VALUE, node.value, node)
+
+
+def _for(node: ast.AST) -> Iterator[Binding]:
+    assert isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension))
+    yield from _targets(node.target, Role.ITEM, node.iter, node)
+
+
+def _with(node: ast.AST) -> Iterator[Binding]:
+    assert isinstance(node, (ast.With, ast.AsyncWith))
+    for item in node.items:
+        if item.optional_vars is not None:
+            yield from _targets(item.optional_vars, Role.ENTERED, item.context_expr, node)
+
+
+def _handler(node: ast.AST) -> Iterator[Binding]:
+    assert isinstance(node, ast.ExceptHandler)
+    if node.name:
+        yield Binding(node.name, Role.UNKNOWN, None, node)
+
+
+def _deleted(node: ast.AST) -> Iterator[Binding]:
+    assert isinstance(node, ast.Delete)
+    for target in node.targets:
+        yield from _targets(target, Role.UNKNOWN, None, node)
+
+
+_READERS = {
+    ast.Assign: _assign,
+    ast.AnnAssign: _annotated,
+    ast.AugAssign: _augmented,
+    ast.NamedExpr: _walrus,
+    ast.For: _for,
+    ast.AsyncFor: _for,
+    ast.comprehension: _for,
+    ast.With: _with,
+    ast.AsyncWith: _with,
+    ast.ExceptHandler: _handler,
+    ast.Delete: _deleted,
+}

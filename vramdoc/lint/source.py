@@ -1,0 +1,228 @@
+"""Source: one parsed Python file with what rules ask of it, built in a single pass over the tree.
+
+Parents, nodes by type, calls by name, imports under any alias. What values flow where is next door (``flow``). Nothing in
+the file is ever imported or executed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from vramdoc.lint.flow import Flow
+    from vramdoc.lint.settings import Setting
+    from vramdoc.lint.timeline import Moment
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+class Source:
+    """A Python file, indexed."""
+
+    def __init__(self, tree: ast.Module, path: str = "") -> None:
+        self.tree = tree
+        self.path = path
+        self.parents: dict[ast.AST, ast.AST] = {}
+        self.position: dict[ast.AST, int] = {}
+        """Place in the order of the text."""
+        nodes: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+        stack: list[ast.AST] = [tree]
+        while stack:
+            node = stack.pop()
+            self.position[node] = len(self.position)
+            nodes[type(node)].append(node)
+            children: list[ast.AST] = []
+            for name in node._fields:
+                value = getattr(node, name, None)
+                if isinstance(value, ast.AST):
+                    children.append(value)
+                elif isinstance(value, list):
+                    children.extend(item for item in value if isinstance(item, ast.AST))
+            for child in children:
+                # Context and operator nodes (ast.Load, ast.Add) are shared by the whole tree and say nothing.
+                if not isinstance(child, (ast.expr_context, ast.operator)):
+                    self.parents[child] = node
+            stack.extend(
+                child
+                for child in reversed(children)
+                if not isinstance(child, (ast.expr_context, ast.operator))
+            )
+        self.nodes: Mapping[type[ast.AST], Sequence[ast.AST]] = nodes
+
+    # Names
+
+    @cached_property
+    def imports(self) -> Mapping[str, str]:
+        """Local name to dotted name, for every import anywhere in the file: ``t`` to ``torch``, ``F`` to ``torch.nn.functional``."""
+        table: dict[str, str] = {}
+        for node in self.nodes.get(ast.Import, ()):
+            assert isinstance(node, ast.Import)
+            for alias in node.names:
+                name = alias.asname or alias.name.partition(".")[0]
+                table[name] = alias.name if alias.asname else name
+        for node in self.nodes.get(ast.ImportFrom, ()):
+            assert isinstance(node, ast.ImportFrom)
+            for alias in node.names:
+                dotted = f"{'.' * node.level}{node.module or ''}.{alias.name}"
+                if alias.name != "*":
+                    table[alias.asname or alias.name] = dotted
+        return table
+
+    @cached_property
+    def star_import(self) -> str:
+        """The module of ``from torch import *``, when exactly one is imported so."""
+        modules = {
+            node.module
+            for node in self.nodes.get(ast.ImportFrom, ())
+            if isinstance(node, ast.ImportFrom) and node.module and node.names[0].name == "*"
+        }
+        return modules.pop() if len(modules) == 1 else ""
+
+    @cached_property
+    def imported_modules(self) -> frozenset[str]:
+        """First part of every imported module's name."""
+        return frozenset(name.partition(".")[0] for name in self.imports.values()) | {
+            self.star_import.partition(".")[0]
+        }
+
+    @cached_property
+    def definitions(self) -> Mapping[str, Sequence[ast.FunctionDef | ast.AsyncFunctionDef]]:
+        """Functions and methods by their name."""
+        table: defaultdict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = defaultdict(list)
+        for kind in DEFINITIONS:
+            for node in self.nodes.get(kind, ()):
+                assert isinstance(node, DEFINITIONS)
+                table[node.name].append(node)
+        return table
+
+    def qualname(self, node: ast.AST) -> str | None:
+        """The dotted name that an expression stands for, imports and plain aliases resolved; None for anything else."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return None
+        root = self._root(node)
+        return ".".join((root, *reversed(parts)))
+
+    def _root(self, name: ast.Name) -> str:
+        dotted = self.imports.get(name.id)
+        if dotted is not None and not self.flow.shadows(name):
+            return dotted
+        value = self.flow.alias_of(name)
+        if value is not None:
+            return value
+        if self.star_import and not self.flow.is_bound(name) and name.id not in self.definitions:
+            return f"{self.star_import}.{name.id}"
+        return name.id
+
+    @cached_property
+    def calls(self) -> Mapping[str, Sequence[ast.Call]]:
+        """Calls by the last part of the callee's resolved name, in the order of the text."""
+        table: defaultdict[str, list[ast.Call]] = defaultdict(list)
+        for node in self.nodes.get(ast.Call, ()):
+            assert isinstance(node, ast.Call)
+            callee = node.func
+            if isinstance(callee, ast.Attribute):
+                table[callee.attr].append(node)
+            elif isinstance(callee, ast.Name):
+                name = self._root(callee).rpartition(".")[2]
+                table[name].append(node)
+        return table
+
+    def calls_named(self, *names: str) -> Iterator[ast.Call]:
+        """Calls whose callee's name ends in one of ``names``."""
+        for name in names:
+            yield from self.calls.get(name, ())
+
+    # Surroundings
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """From the parent outward to the module."""
+        parent = self.parents.get(node)
+        while parent is not None:
+            yield parent
+            parent = self.parents.get(parent)
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """The statement that ``node`` is, or is part of."""
+        while not isinstance(node, ast.stmt):
+            node = self.parents[node]
+        return node
+
+    def function(self, node: ast.AST) -> Function | None:
+        """The innermost function around ``node``."""
+        return next((up for up in self.ancestors(node) if isinstance(up, FUNCTIONS)), None)
+
+    def class_of(self, node: ast.AST) -> ast.ClassDef | None:
+        """The innermost class around ``node``, functions in between included."""
+        return next((up for up in self.ancestors(node) if isinstance(up, ast.ClassDef)), None)
+
+    def loops(self, node: ast.AST) -> Iterator[ast.For | ast.AsyncFor | ast.While]:
+        """Loops of the same function whose body repeats ``node``, innermost first."""
+        child = node
+        for up in self.ancestors(node):
+            if isinstance(up, (*FUNCTIONS, ast.ClassDef)):
+                return
+            if isinstance(up, LOOPS) and (child in up.body or child is getattr(up, "test", None)):
+                yield up
+            child = up
+
+    def within(self, node: ast.AST, outer: ast.AST) -> bool:
+        """Whether ``node`` is ``outer`` or lies inside it."""
+        return node is outer or any(up is outer for up in self.ancestors(node))
+
+    @cached_property
+    def flow(self) -> Flow:
+        """Which bindings reach which use."""
+        from vramdoc.lint.flow import Flow  # noqa: PLC0415 - the two describe one file together
+
+        return Flow(self)
+
+    @cached_property
+    def settings(self) -> tuple[Setting, ...]:
+        """Every place that sets an allocator variable."""
+        from vramdoc.lint.python_settings import settings_of  # noqa: PLC0415 - as for ``flow``
+
+        return tuple(settings_of(self))
+
+    @cached_property
+    def moments(self) -> Mapping[Setting, Moment]:
+        """What torch had already done when each setting of this process's environment takes place."""
+        from vramdoc.lint.timeline import moments  # noqa: PLC0415 - as for ``flow``
+
+        return moments(self)
+
+
+def argument(call: ast.Call, name: str, index: int | None = None) -> ast.expr | None:
+    """The argument passed by keyword ``name`` or at position ``index``."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    if index is not None and index < len(call.args):
+        found = call.args[index]
+        return None if isinstance(found, ast.Starred) else found
+    return None
+
+
+def receiver(call: ast.Call) -> ast.expr | None:
+    """What a method is called on."""
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
+
+
+def last_name(node: ast.AST) -> str:
+    """The last identifier of a chain: ``cache`` for ``self.cache[i]``; empty when there is none."""
+    while isinstance(node, (ast.Subscript, ast.Call, ast.Starred)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
