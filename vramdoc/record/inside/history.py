@@ -8,8 +8,10 @@ from __future__ import annotations
 import gc
 import inspect
 import pickle
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -91,4 +93,34 @@ def write_snapshot(path: Path) -> float:
 
 
 def _pickle_snapshot(stream: BinaryIO) -> None:
-    pickle.dump(torch.cuda.memory._snapshot(), stream)  # noqa: SLF001 # torch's documented name
+    with _no_inductor():
+        snapshot = torch.cuda.memory._snapshot()  # noqa: SLF001 # torch's documented name
+    pickle.dump(snapshot, stream)
+
+
+class _NothingCompiled:
+    """Stands for ``torch._inductor`` where nothing was compiled: no line of code has a stack of its own."""
+
+    class codecache:  # noqa: N801 # torch's name
+        class PyCodeCache:
+            @staticmethod
+            def stack_frames_for_code(_path: str, _line: int) -> None:
+                return None
+
+
+@contextmanager
+def _no_inductor() -> Iterator[None]:
+    """Keep a snapshot from importing ``torch._inductor``, which takes over a second and 900 modules.
+
+    To name a stack's frames torch asks it for each (torch/csrc/profiler/python/combined_traceback.cpp). A program that has not
+    imported it has no compiled frames.
+    """
+    if "torch._inductor" in sys.modules:
+        yield
+        return
+    torch._inductor = _NothingCompiled  # noqa: SLF001 # torch.__getattr__ would import it
+    try:
+        yield
+    finally:
+        if vars(torch).get("_inductor") is _NothingCompiled:  # else imported meanwhile
+            del torch._inductor  # noqa: SLF001
