@@ -52,6 +52,10 @@ FORMATS: Mapping[str, Format] = {
             name="github", extension=".txt", title="GitHub Actions annotations",
             renderer="to_github:render_github",
         ),
+        Format(
+            name="html", extension=".html", title="one interactive page that needs no network",
+            renderer="to_html:render_html",
+        ),
     )
 }  # fmt: skip
 

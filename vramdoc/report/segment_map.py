@@ -32,6 +32,8 @@ CELLS = {
 
 MAX_GROUPS = 6
 """Rows of pools that are drawn; the rest is named with its bytes."""
+PURE = 7 / 8
+"""Share of a cell from which on one state stands for all of it: the eighth that is lost is finer than a character can show."""
 _STATES = {"active_allocated": USED, "active_pending_free": PENDING, "inactive": IDLE}
 
 
@@ -163,7 +165,7 @@ def _pieces(group: _Group) -> Iterator[tuple[str, int]]:
 
 
 def _cells(group: _Group, cell: int) -> list[str]:
-    """The state of every cell of ``cell`` bytes: what all of it is in, or ``MIXED``."""
+    """The state of every cell of ``cell`` bytes: what (nearly) all of it is in, or ``MIXED``."""
     sums: list[dict[str, int]] = []
     offset = 0
     for state, size in _pieces(group):
@@ -179,11 +181,12 @@ def _cells(group: _Group, cell: int) -> list[str]:
 
 
 def _state(content: dict[str, int]) -> str:
-    if len(content) == 1:
-        return next(iter(content))
-    if content.get(USED) and content.get(IDLE):
-        return MIXED
-    return max(content, key=lambda state: content[state])
+    most = max(content, key=lambda state: content[state])
+    if content[most] >= PURE * sum(content.values()) or not (
+        content.get(USED) and content.get(IDLE)
+    ):
+        return most
+    return MIXED
 
 
 def _run(states: Sequence[str], *, ascii_only: bool) -> Line:
