@@ -5,11 +5,14 @@ Costs nothing when nothing is recorded, and imports no torch: whoever records co
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from vramdoc.record.settings import VARIABLE
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -23,7 +26,8 @@ class _Connection:
     """This process's recorder, or the marks that wait for it to begin."""
 
     recorder: Recorder | None = None
-    is_waiting = False
+    is_waiting = VARIABLE in os.environ
+    """Under ``vramdoc record`` a mark may come before torch is imported."""
     early: tuple[tuple[str, int, dict[str, Any]], ...] = ()
 
 

@@ -9,12 +9,11 @@ import gc
 import inspect
 import pickle
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 
@@ -74,28 +73,23 @@ def _attach_observer() -> None:
     torch._C._cuda_attach_out_of_memory_observer(observe)  # noqa: SLF001 # as torch's own memory docs do
 
 
-def write_snapshot(path: Path) -> float:
-    """Write ``torch.cuda.memory._snapshot()`` to ``path``, all or nothing, and return the seconds it took.
+def write_snapshot(path: Path) -> list[Mapping[str, Any]]:
+    """Write ``torch.cuda.memory._snapshot()`` to ``path``, all or nothing, and return its annotations (torch 2.5 and later).
 
     Raises:
         StorageProblem: it cannot be written.
     """
-    started = time.perf_counter()
     # A snapshot is millions of small objects and no cycle: the collector would walk them again and again.
     was_collecting = gc.isenabled()
     gc.disable()
     try:
-        write_atomically(path, _pickle_snapshot)
+        with _no_inductor():
+            snapshot = torch.cuda.memory._snapshot()  # noqa: SLF001 # torch's documented name
+        write_atomically(path, lambda stream: pickle.dump(snapshot, stream))
+        return list(snapshot.get("external_annotations", ()))
     finally:
         if was_collecting:
             gc.enable()
-    return time.perf_counter() - started
-
-
-def _pickle_snapshot(stream: BinaryIO) -> None:
-    with _no_inductor():
-        snapshot = torch.cuda.memory._snapshot()  # noqa: SLF001 # torch's documented name
-    pickle.dump(snapshot, stream)
 
 
 class _NothingCompiled:

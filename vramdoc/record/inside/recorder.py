@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from vramdoc.errors import StorageProblem
+from vramdoc.record.inside.annotations import phases_of
 from vramdoc.record.inside.history import on_out_of_memory, start_history, write_snapshot
 from vramdoc.record.inside.levels import PeakLedger, PhasePeaks, device_in_use, memory_statistics
 from vramdoc.record.inside.surroundings import versions
@@ -113,7 +114,7 @@ class Recorder:
     def checkpoint(self) -> float:
         """Bring snapshot and manifest up to date while the program runs; returns the seconds it took."""
         before = self._snapshot_s
-        self._attempt(lambda: self._write_snapshot(SNAPSHOT))
+        self._write_snapshot(SNAPSHOT)
         so_far = replace(
             self.manifest,
             statistics=memory_statistics(device_in_use()),
@@ -132,7 +133,7 @@ class Recorder:
         statistics = (
             memory_statistics(device_in_use()) if self._peaks is None else self._peaks.statistics()
         )
-        self._attempt(lambda: self._write_snapshot(SNAPSHOT))
+        annotations = self._write_snapshot(SNAPSHOT)
         self.manifest = replace(
             self.manifest,
             exit=ending,
@@ -140,6 +141,7 @@ class Recorder:
             versions=self._versions(),
             duration_s=self._elapsed_s(),
             device=device or self.manifest.device,
+            phases=phases_of(annotations, device_in_use()),
         )
         self._attempt(self._close)
 
@@ -188,11 +190,16 @@ class Recorder:
             self._snapshot_s <= OOM_SNAPSHOT_SHARE * elapsed
             or not (self.folder / OOM_SNAPSHOT).exists()
         ):
-            self._attempt(lambda: self._write_snapshot(OOM_SNAPSHOT))
+            self._write_snapshot(OOM_SNAPSHOT)
 
-    def _write_snapshot(self, name: str) -> None:
+    def _write_snapshot(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """Write one over the one before; returns its annotations."""
+        annotations: list[Mapping[str, Any]] = []
+        started = time.monotonic()
         with self._lock:
-            self._snapshot_s += write_snapshot(self.folder / name)
+            self._attempt(lambda: annotations.extend(write_snapshot(self.folder / name)))
+            self._snapshot_s += time.monotonic() - started
+        return annotations
 
     def _versions(self) -> dict[str, str]:
         return {**self.manifest.versions, **versions()}
