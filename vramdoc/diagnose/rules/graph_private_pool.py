@@ -1,0 +1,82 @@
+"""graph-private-pool: CUDA graphs (or a MemPool) keep memory that nothing else may use."""
+
+from __future__ import annotations
+
+from vramdoc.diagnose.answers import cite, confirmed, ruled_out, undecided
+from vramdoc.diagnose.failing import figures, size, without_figures
+from vramdoc.diagnose.remarks import remarks
+from vramdoc.diagnose.rule import Rule
+from vramdoc.diagnose.shortage import Shortage, shortage
+from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
+from vramdoc.evidence.case import Case
+
+ID = "graph-private-pool"
+
+
+def judge(case: Case) -> Verdict:
+    """Confirm when idle private pools, or graphs that the log shows being captured, hold what is lacking."""
+    found = shortage(case)
+    if found is None:
+        return without_figures(ID, case)
+    if ID in found.sufficient:
+        return _confirmed(case, found)
+    sums = found.balance
+    if sums.private_pools:
+        return ruled_out(
+            ID,
+            f"Private pools hold {size(sums.private_pools)} idle, which is not material here.",
+            figures(case, found, "short"),
+        )
+    if case.crash is not None and "graph-capture" in case.crash.signs and found.leading is None:
+        return undecided(
+            ID,
+            "CUDA graphs were being captured; the message has no figure for their pools.",
+            ["an allocator snapshot, or the same run with graphs off (enforce_eager)"],
+        )
+    return ruled_out(ID, "No private pool holds idle memory.")
+
+
+def _confirmed(case: Case, found: Shortage) -> Verdict:
+    sums, leads = found.balance, found.leading == ID
+    by_log = found.sufficient[ID] != sums.private_pools
+    sign = case.crash.signs.get("graph-capture") if case.crash is not None else None
+    if by_log:
+        summary = (
+            f"The failure came while CUDA graphs were captured: {size(sums.non_pytorch)} of this process are outside PyTorch's pool (graphs, context, "
+            "communication). The message has no private-pool figure; the capture is known from the log."
+        )
+    else:
+        summary = (
+            f"Private pools (CUDA graphs, torch.cuda.MemPool) keep {size(sums.private_pools)} idle that no other request may use; torch counts them as allocated, "
+            f"so live tensors hold {size(sums.live)}."
+        )
+    return confirmed(
+        ID,
+        summary,
+        (
+            *figures(case, found, "reserved", "live", "non_pytorch", "short"),
+            *([cite(sign, "capture")] if by_log and sign else []),
+        ),
+        confidence=Confidence.MEDIUM,
+        severity=Severity.ERROR if leads else Severity.WARNING,
+        explains=found.sufficient[ID],
+        notes=remarks(case, found) if leads else (),
+    )
+
+
+RULE = Rule(
+    id=ID,
+    title="CUDA graphs keep memory to themselves",
+    meaning=(
+        "A captured CUDA graph owns the addresses that its kernels use: free blocks of its private pool stay reserved for it, and the instantiated graph takes further memory outside the pool. "
+        "Any torch.cuda.MemPool behaves alike."
+    ),
+    how_decided=(
+        '"allocated in private pools" (torch 2.4+) is the sum of the pools\' idle blocks, and part of the allocated figure. Confirmed when it would have covered the shortage and is at least 2 % of the pool. '
+        "Where the log shows a capture under way, the excess of this process outside the pool is attributed to it."
+    ),
+    not_to_confuse_with='fragmentation. A small private-pool clause in the message proves nothing; on MPS "private pool" is a Metal pool.',
+    remedies=("RX-GRAPHPOOL", "RX-EAGER", "RX-PAGED"),
+    references=("c10/cuda/CUDACachingAllocator.cpp: PrivatePool, PR#124673", "pytorch#121932"),
+    judge=judge,
+)

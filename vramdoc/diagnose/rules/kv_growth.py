@@ -1,0 +1,217 @@
+"""kv-growth: the KV cache outgrows the room it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramdoc.crashlog.incident import CrashLog, Incident
+from vramdoc.diagnose.answers import (
+    THE_ERROR,
+    cite,
+    confirmed,
+    derived,
+    quote,
+    ruled_out,
+    text_is_silent,
+    undecided,
+)
+from vramdoc.diagnose.code_lines import code_lines
+from vramdoc.diagnose.failing import figures, size, unnumbered
+from vramdoc.diagnose.remarks import remarks
+from vramdoc.diagnose.rule import Rule
+from vramdoc.diagnose.shortage import STRONG_SHARE, Shortage, shortage
+from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
+from vramdoc.evidence.case import Case
+from vramdoc.facts import Fact
+from vramdoc.record.recording import Phase
+
+ID = "kv-growth"
+_CACHE_FILES = ("cache_utils.py", "kv_cache.py", "kvcache.py")
+_CACHE_WORDS = (
+    "past_key",
+    "key_cache",
+    "value_cache",
+    "k_cache",
+    "v_cache",
+    "kv_cache",
+    "layer_past",
+    "past_kv",
+    "self.keys",
+    "self.values",
+)
+_BLOCK_TOKENS = 16
+"""Tokens of one block in vLLM by default."""
+_LEADERS = (None, "true-capacity", "fragmentation")
+"""Growth of this process's own tensors explains these; not memory that someone else holds."""
+
+
+def judge(case: Case) -> Verdict:
+    """Confirm from an engine's planning error, a cache's growth in the traceback, or the cache bytes of a recording."""
+    recorded = _from_recording(case)
+    if recorded is not None:
+        return recorded
+    log = case.crash
+    if log is None:
+        return ruled_out(ID, "No KV cache is in evidence.")
+    if planned := log.first("engine-kv", "engine-no-kv"):
+        return _engine(log, planned)
+    if overflow := log.first("cache-overflow"):
+        return _overflow(overflow)
+    found = shortage(case)
+    if found is not None and (line := _growing_line(log)):
+        return _growing(case, found, line)
+    if found is not None or unnumbered(case):
+        return undecided(
+            ID,
+            "The text does not show what the request was for.",
+            [
+                "the traceback above the error, and whether memory rises with each turn, request or generated token"
+            ],
+            severity=Severity.WARNING,
+        )
+    if text_is_silent(case):
+        return undecided(ID, "The text holds no error that is known here.", [THE_ERROR])
+    return ruled_out(ID, "Nothing points at a KV cache.")
+
+
+def _engine(log: CrashLog, planned: Incident) -> Verdict:
+    readings = planned.readings
+    if planned.kind == "engine-no-kv":
+        return confirmed(
+            ID,
+            "After the weights and the profiling run, nothing of the engine's budget is left for its KV cache. Nothing failed to allocate: this is the engine's own planning.",
+            [quote(planned)],
+            notes=[
+                "More room: raise gpu_memory_utilization, shard over more GPUs, use a smaller or quantised model, or fewer concurrent sequences (max_num_seqs)."
+            ],
+        )
+    wanted, stored = readings.get("wanted_tokens"), readings.get("stored_tokens")
+    blocks = next((o.readings["blocks"] for o in log.observations if "blocks" in o.readings), None)
+    room = (
+        f" ({blocks.value} blocks x {_BLOCK_TOKENS} tokens = {int(blocks.value) * _BLOCK_TOKENS})"
+        if blocks and stored and int(blocks.value) * _BLOCK_TOKENS == stored.value
+        else ""
+    )
+    bytes_ = (
+        f" ({readings['wanted'].text} needed, {readings['available'].text} available)"
+        if "available" in readings
+        else ""
+    )
+    limit = f"to at most {stored.value}" if stored else "below what fits"
+    return confirmed(
+        ID,
+        f"The room that is left for the KV cache is too small for one sequence of {wanted.value if wanted else 'that many'} tokens: "
+        f"{f'{stored.value} tokens fit{room}' if stored else 'fewer fit'}{bytes_}. Nothing failed to allocate: this is the engine's own planning.",
+        [*(cite(value) for value in readings.values()), *([cite(blocks)] if blocks else [])],
+        notes=[
+            f"Lower max_model_len {limit}, raise gpu_memory_utilization, or shard the model over more GPUs."
+        ],
+    )
+
+
+def _overflow(overflow: Incident) -> Verdict:
+    return confirmed(
+        ID,
+        "The conversation outgrew a cache of fixed length: a token was to be written past its end. No memory is lacking.",
+        [quote(overflow), *(cite(value) for value in overflow.readings.values())],
+        confidence=Confidence.MEDIUM,
+        notes=[
+            "Give the cache max_cache_len of at least prompt + max_new_tokens, or bound the conversation."
+        ],
+    )
+
+
+def _growing_line(log: CrashLog) -> Fact | None:
+    """The line of the traceback that concatenates onto a cache."""
+    for line in code_lines(log):
+        named = any(word in line.source for word in _CACHE_WORDS)
+        if "cat(" in line.source and (named or line.file.endswith(_CACHE_FILES)):
+            return line.fact("growing_line")
+    return None
+
+
+def _growing(case: Case, found: Shortage, line: Fact) -> Verdict:
+    leads = found.leading in _LEADERS and found.idle_share < STRONG_SHARE
+    return confirmed(
+        ID,
+        f"The request of {size(found.balance.requested)} that failed was for a KV cache that grows by concatenation ({line.where}): old and new copy live together, and every conversation adds to it.",
+        (line, *figures(case, found, "live", "short")),
+        confidence=Confidence.MEDIUM,
+        severity=Severity.ERROR if leads else Severity.WARNING,
+        explains=found.balance.requested,
+        notes=(
+            *(remarks(case, found) if leads else ()),
+            "Bound the history, or allocate the cache once (static or paged).",
+        ),
+    )
+
+
+def _from_recording(case: Case) -> Verdict | None:
+    """Cache bytes by phase, as our workloads and user marks note them."""
+    manifest = case.manifest
+    phases = (
+        [phase for phase in manifest.phases if "kv_bytes" in phase.detail]
+        if manifest is not None
+        else []
+    )
+    if manifest is None or not phases:
+        return None
+    largest = max(phases, key=lambda phase: int(phase.detail["kv_bytes"]))
+    peak = int(largest.detail["kv_bytes"])
+    evidence = [
+        derived("kv_cache_peak", peak, f"bytes of the cache's tensors in phase {largest.name}"),
+        *_growth(phases),
+    ]
+    found = shortage(case)
+    if found is None:
+        return ruled_out(ID, f"The KV cache grew to {size(peak)} and fitted.", evidence)
+    if peak < (found.balance.short or found.balance.requested):
+        return ruled_out(
+            ID,
+            f"The KV cache holds {size(peak)}, less than what is lacking: without it the request would not fit either.",
+            evidence,
+        )
+    leads = found.leading in _LEADERS and found.idle_share < STRONG_SHARE
+    return confirmed(
+        ID,
+        f"The KV cache had grown to {size(peak)} when a request of {size(found.balance.requested)} failed; without that growth it would have fitted.",
+        (*evidence, *figures(case, found, "live", "short")),
+        severity=Severity.ERROR if leads else Severity.WARNING,
+        explains=peak,
+        notes=remarks(case, found) if leads else (),
+    )
+
+
+def _growth(phases: list[Phase]) -> Iterator[Fact]:
+    first, last = int(phases[0].detail["kv_bytes"]), int(phases[-1].detail["kv_bytes"])
+    if last > first:
+        yield derived(
+            "kv_cache_growth", last - first, f"from phase {phases[0].name} to {phases[-1].name}"
+        )
+
+
+RULE = Rule(
+    id=ID,
+    title="The KV cache outgrows the room it has",
+    meaning=(
+        "Keys and values of every token of every live conversation stay on the device: 128 KiB a token for an 8B model of Llama 3's shape, so 16 GiB at 128 k tokens. A cache that grows by concatenation also "
+        "leaves holes; an engine plans a fixed room for it and refuses to start when one sequence does not fit."
+    ),
+    how_decided=(
+        "The engine's own message with its token counts; a cat onto a cache in the traceback of an out-of-memory error; a write past the end of a cache of fixed length; or, in a recording, cache bytes at least as large as the shortage. "
+        "It leads unless memory outside this process's tensors, or idle cache of 10 % and more, explains the failure."
+    ),
+    not_to_confuse_with="true-capacity at load, leak (memory that nothing needs any more). From a message without traceback it cannot be told.",
+    remedies=(
+        "RX-STATIC",
+        "RX-PAGED",
+        "RX-SLIDE",
+        "RX-KVQUANT",
+        "RX-KVOFFLOAD",
+        "RX-CHUNK",
+        "RX-MAXLEN",
+        "RX-CHUNKPREFILL",
+    ),
+    references=("transformers cache_utils.py", "failure-pattern catalogue 4"),
+    judge=judge,
+)

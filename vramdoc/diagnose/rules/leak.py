@@ -1,0 +1,116 @@
+"""leak: memory that nothing needs any more is kept, step after step."""
+
+from __future__ import annotations
+
+from vramdoc.crashlog.incident import CrashLog
+from vramdoc.diagnose.answers import (
+    THE_ERROR,
+    confirmed,
+    derived,
+    ruled_out,
+    text_is_silent,
+    undecided,
+)
+from vramdoc.diagnose.code_lines import code_lines
+from vramdoc.diagnose.failing import size, unnumbered
+from vramdoc.diagnose.rule import Rule
+from vramdoc.diagnose.shortage import shortage
+from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
+from vramdoc.evidence.case import Case
+from vramdoc.facts import Fact
+
+ID = "leak"
+_COLLECTORS = (
+    # (function of the innermost frame, words in its source line, what is collected)
+    ("nested_concat", "", "predictions of every evaluation batch are concatenated on the device until the evaluation ends"),
+    ("evaluation_loop", "concat", "predictions of every evaluation batch are concatenated on the device until the evaluation ends"),
+    ("gather_for_metrics", "cat", "predictions are gathered on the device for the metrics"),
+    ("", "all_preds", "predictions are collected on the device"),
+    ("", "all_logits", "logits of every batch are collected on the device"),
+    ("", "all_outputs", "outputs of every batch are collected on the device"),
+    ("", "preds_host", "predictions of every evaluation batch are concatenated on the device until the evaluation ends"),
+    ("", "total_loss +=", "a loss is summed with its graph"),
+    ("", "loss_history", "losses are kept with their graphs"),
+)  # fmt: skip
+_INNERMOST = 3
+"""Frames looked at: the collector, or the torch functions it calls."""
+
+
+def judge(case: Case) -> Verdict:
+    """Confirm from growth that was measured, or from a traceback that ends in a collector."""
+    if case.growth is not None and case.growth.steps_are_marked and case.growth.sites:
+        return _measured(case)
+    log = case.crash
+    if log is None:
+        return ruled_out(
+            ID, "No growth from step to step is in evidence.", confidence=Confidence.LOW
+        )
+    found = shortage(case)
+    failed = found is not None or unnumbered(case) is not None
+    if (failed or not log.incidents) and (collected := _collector(log)):
+        frame, what = collected
+        return confirmed(
+            ID,
+            f"The traceback ends where {what}: memory grows with every batch."
+            + ("" if failed else " Its last line, the error itself, is missing from the text."),
+            [frame],
+            confidence=Confidence.MEDIUM if failed else Confidence.LOW,
+            notes=[
+                "Reduce what is kept of each batch (argmax instead of logits, preprocess_logits_for_metrics), or move it to the CPU as you go (eval_accumulation_steps)."
+            ],
+        )
+    if failed:
+        return undecided(
+            ID,
+            "One moment does not show growth.",
+            ["memory at several steps: a recording, or whether the same step works at first"],
+            severity=Severity.WARNING,
+        )
+    if text_is_silent(case):
+        return undecided(ID, "The text holds no error that is known here.", [THE_ERROR])
+    return ruled_out(ID, "Nothing points at memory that is kept.", confidence=Confidence.MEDIUM)
+
+
+def _measured(case: Case) -> Verdict:
+    growth = case.growth
+    assert growth is not None, "the caller looked"
+    top = growth.sites[0]
+    failed = case.oom is not None
+    kept = growth.per_step_bytes * growth.steps
+    if growth.per_step_bytes <= 0 or top.grown_bytes < growth.grown_bytes // 2:
+        return ruled_out(ID, "Live memory does not grow from step to step.")
+    return confirmed(
+        ID,
+        f"Live memory grows by {size(growth.per_step_bytes)} a step over {growth.steps} steps; {size(top.grown_bytes)} of it are held by {top.site}.",
+        [
+            derived("growth_per_step", growth.per_step_bytes, growth.period_source),
+            derived(
+                "grown_at_site", top.grown_bytes, f"{top.count} live allocations at {top.site}"
+            ),
+        ],
+        confidence=Confidence.MEDIUM,
+        severity=Severity.ERROR if failed and case.oom is not None else Severity.WARNING,
+        explains=kept,
+    )
+
+
+def _collector(log: CrashLog) -> tuple[Fact, str] | None:
+    for line in code_lines(log)[:_INNERMOST]:
+        for name, words, what in _COLLECTORS:
+            if name in {"", line.function} and words in line.source:
+                return line.fact("collecting_line"), what
+    return None
+
+
+RULE = Rule(
+    id=ID,
+    title="Memory is kept that nothing needs any more",
+    meaning=(
+        "Something holds on to tensors step after step: a list of losses with their graphs, predictions collected on the device, tensors in a traceback or a closure. Each step leaves a little more until nothing is left."
+    ),
+    how_decided="In a recording: live bytes by line of code at equal moments of successive steps, rising in four of five. In a text: the traceback ends in a known collector. A single out-of-memory message leaves it open.",
+    not_to_confuse_with="kv-growth, which is meant to grow; fragmentation (reserved grows, live does not); the first steps, which fill caches and optimizer state.",
+    remedies=("RX-OFFLOADEVAL", "RX-DETACH", "RX-BATCH"),
+    references=("transformers#17089, #7232, #8476",),
+    judge=judge,
+)

@@ -1,0 +1,194 @@
+"""What a failed request lacked, and what alone would have made room for it: the decision tree that several rules share.
+
+After the failure-pattern catalogue, sections 3.4 and 3.5. A source of bytes is *sufficient* when giving it back would have served
+the request by itself, *contributing* when it is more than normal but would not. It words nothing and picks no verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from vramdoc.evidence.case import Case
+from vramdoc.evidence.derived import Balance, balance
+from vramdoc.units import GIB, MIB
+
+NORMAL_NON_PYTORCH = 3 * GIB // 2
+"""CUDA contexts were measured at 0.3 to 1 GiB, more with NCCL or on large devices; below this (or 5 % of the device) it is normal."""
+NORMAL_SHARE = 0.05
+ROUNDING_SLACK = 0.02
+"""Idle share of the pool after the flush that precedes every failure: 0.2 % with static caches, 10 % and more with caches that
+grow by ``cat``. Below 2 % it is rounding and partly filled 20 MiB segments."""
+STRONG_SHARE = 0.10
+"""Idle share from which fragmentation is plain; between this and ROUNDING_SLACK it is weak."""
+FOREIGN_SHARE = 0.25
+"""Largest share of a device ever seen for one process's own memory outside the pool is 15 %; from a quarter on, unexplained
+memory is someone else's."""
+DRIVER_SLACK = 30 * MIB
+"""The driver cannot hand out the very last bytes, and printed figures are rounded."""
+
+
+class Situation(str, Enum):
+    """Which branch of the tree applies."""
+
+    NO_FIGURES = "no figures"
+    TOO_LARGE = "the request is larger than the device"
+    SPILLED = "the pool is larger than the device"
+    LIMITED = "a memory limit refuses"
+    HAD_ROOM = "the device had room"
+    FULL = "the device is full"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """One failed request, sorted out."""
+
+    situation: Situation
+    balance: Balance
+    sufficient: Mapping[str, int]
+    """Verdict id -> bytes that this cause holds, for causes that explain the failure by themselves."""
+    contributing: Mapping[str, int]
+    """The same for causes that do not suffice."""
+
+    @property
+    def leading(self) -> str | None:
+        """The sufficient cause that holds most bytes."""
+        return max(self.sufficient, key=lambda cause: self.sufficient[cause], default=None)
+
+    @property
+    def idle_share(self) -> float:
+        """Unallocated bytes of the pool as a share of it."""
+        sums = self.balance
+        return (sums.unallocated or 0) / sums.reserved if sums.reserved else 0.0
+
+
+def shortage(case: Case) -> Shortage | None:
+    """Sort the case's failed request out; None when nothing failed for want of memory with a known size."""
+    sums = balance(case.oom) if case.oom is not None else None
+    if sums is None:
+        return None
+    sums = _with_manifest(sums, case)
+    situation = _situation(sums)
+    full = situation is Situation.FULL
+    held = _held(sums, case) if full else {}
+    short = sums.short or 0
+    sufficient = {
+        cause: size
+        for cause, size in held.items()
+        if size >= short - sums.rounding and _is_material(cause, size, sums)
+    }
+    if situation is Situation.LIMITED:
+        sufficient = {"memory-limit": (sums.free or 0) + (sums.unallocated or 0)}
+    if situation in {Situation.LIMITED, Situation.FULL} and _could_be_packed(sums):
+        sufficient["fragmentation"] = sums.unallocated or 0
+    is_plain = full and not sufficient and not _pool_is_unknown(sums)
+    if is_plain or situation in {Situation.TOO_LARGE, Situation.SPILLED}:
+        sufficient["true-capacity"] = max(1, short - (sums.unallocated or 0))
+    return Shortage(
+        situation=situation,
+        balance=sums,
+        sufficient=sufficient,
+        contributing={
+            cause: size for cause, size in held.items() if cause not in sufficient and size > 0
+        },
+    )
+
+
+def normal_non_pytorch(total: int | None) -> int:
+    """Bytes outside the pool that one process may hold without it being worth a word."""
+    return max(NORMAL_NON_PYTORCH, int(NORMAL_SHARE * (total or 0)))
+
+
+def _with_manifest(sums: Balance, case: Case) -> Balance:
+    """A recording knows what other processes hold, so the rest outside the pool is this process's own."""
+    device = case.manifest.device if case.manifest is not None else None
+    if (
+        device is None
+        or device.foreign_bytes is None
+        or sums.process is not None
+        or sums.outside is None
+    ):
+        return sums
+    own = max(0, sums.outside - device.foreign_bytes)
+    return replace(
+        sums,
+        others=device.foreign_bytes,
+        other_count=int(device.foreign_bytes > 0),
+        non_pytorch=own,
+        unexplained=0,
+    )
+
+
+def _situation(sums: Balance) -> Situation:
+    total, free, reserved = sums.total, sums.free, sums.reserved
+    if total is not None and sums.requested > total:
+        return Situation.TOO_LARGE
+    if (
+        total is not None
+        and reserved is not None
+        and reserved > total + max(sums.rounding, DRIVER_SLACK)
+    ):
+        return Situation.SPILLED
+    if free is None or total is None:
+        return Situation.NO_FIGURES
+    has_room = free >= sums.requested + DRIVER_SLACK
+    if (
+        sums.over_limit is not None
+        and sums.over_limit > -DRIVER_SLACK
+        and free >= sums.requested - sums.rounding
+    ):
+        return Situation.LIMITED
+    return Situation.HAD_ROOM if has_room else Situation.FULL
+
+
+def _held(sums: Balance, case: Case) -> dict[str, int]:
+    """Bytes that each cause outside the live tensors holds beyond what is normal."""
+    normal = normal_non_pytorch(sums.total)
+    held = {"graph-private-pool": sums.private_pools}
+    if sums.others is not None:
+        held["foreign-process"] = sums.others
+    if sums.non_pytorch is not None:
+        own = sums.non_pytorch - normal
+        captured = case.crash is not None and "graph-capture" in case.crash.signs
+        # A capture that the log shows put its graphs outside the pool; releases before 2.4 print no private-pool figure.
+        held[
+            "graph-private-pool" if captured and own > sums.private_pools else "non-pytorch-memory"
+        ] = own
+    elif sums.unexplained is not None:
+        held["foreign-process"] = max(held.get("foreign-process", 0), sums.unexplained - normal)
+    return {cause: size for cause, size in held.items() if size > 0}
+
+
+def _pool_is_unknown(sums: Balance) -> bool:
+    """Whether much memory is neither live nor free, and may be idle in the pool: cudaMallocAsync prints no figure for it."""
+    if (
+        sums.reserved is not None
+        or sums.total is None
+        or sums.allocated is None
+        or sums.free is None
+    ):
+        return False
+    return sums.total - sums.allocated - sums.free > normal_non_pytorch(sums.total)
+
+
+def _is_material(cause: str, size: int, sums: Balance) -> bool:
+    """Whether bytes are enough to be called the reason on a full device, and not one drop among many."""
+    total, reserved = sums.total or 0, sums.reserved or 0
+    if cause == "graph-private-pool":
+        return size >= ROUNDING_SLACK * reserved
+    if cause == "foreign-process":
+        known = sums.others is not None and sums.others >= size
+        return size >= (NORMAL_SHARE if known else FOREIGN_SHARE) * total
+    return True
+
+
+def _could_be_packed(sums: Balance) -> bool:
+    """Whether idle bytes of the pool could have served the request, alone or with what is free, and are more than rounding."""
+    idle = sums.unallocated
+    if idle is None or not sums.reserved or idle < ROUNDING_SLACK * sums.reserved:
+        return False
+    return idle + (sums.free or 0) >= sums.requested and idle >= (sums.short or 0)
