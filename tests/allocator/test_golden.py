@@ -34,4 +34,4 @@ def test_every_output_line_equals_the_real_allocators(corpus: Path, release: str
                 )
             assert actual == expected, f"seed {case['seed']}, config {case['config']!r}"
             compared += 1
-    assert compared >= 560
+    assert compared >= 520

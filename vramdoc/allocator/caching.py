@@ -7,7 +7,7 @@ and no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import floor
 from typing import Any
@@ -23,11 +23,13 @@ from vramdoc.allocator.errors import (
     out_of_memory,
     rejection,
 )
-from vramdoc.allocator.heap import Heap
-from vramdoc.allocator.layout import segments, trace_entries
+from vramdoc.allocator.heap import EventSink, Heap
+from vramdoc.allocator.layout import returnable_bytes, segments, trace_entries
 from vramdoc.allocator.releases import rules_for
+from vramdoc.allocator.restore import restore_segments
 from vramdoc.allocator.scopes import Scope, Scopes
 from vramdoc.allocator.sizes import allocation_size, round_size
+from vramdoc.allocator.statistics import Statistics
 from vramdoc.errors import UsageError
 
 LARGEST_TENSOR = 1 << 60
@@ -88,8 +90,13 @@ class CachingAllocator:
 
     # Requests
 
-    def malloc(self, size: int, stream: int = 0) -> int:
+    def malloc(self, size: int, stream: int = 0, pool: PoolId | None = None) -> int:
         """Allocate ``size`` bytes for ``stream``; returns the address, 0 for an empty request.
+
+        Args:
+            size: requested bytes.
+            stream: pointer value of the stream; 0 is the default stream.
+            pool: where a recording says the request was served from; None leaves it to the open scopes.
 
         Raises:
             OutOfMemory: with PyTorch's text and numbers.
@@ -102,12 +109,12 @@ class CachingAllocator:
             self._process_events()
         heap, config = self._heap, self._heap.config
         rounded = round_size(size, config.roundup_power2_divisions)
-        pool = self._scopes.choose(rounded, stream)
-        expandable = self._expandable(pool)
-        block = heap.get_free_block(pool, stream, rounded, expandable=expandable)
+        half = self._scopes.choose(rounded, stream, pool)
+        expandable = self._expandable(half)
+        block = heap.get_free_block(half, stream, rounded, expandable=expandable)
         if block is None:
-            block = self._obtain(pool, stream, size, rounded, expandable=expandable)
-            expandable = expandable and block.pool is pool
+            block = self._obtain(half, stream, size, rounded, expandable=expandable)
+            expandable = expandable and block.pool is half
         return self._hand_out(block, size, rounded, expandable=expandable)
 
     def free(self, address: int) -> None:
@@ -227,6 +234,19 @@ class CachingAllocator:
         """A graph or handle lets go of the pool; at the last use its free memory may be returned by a flush."""
         self._scopes.release(pool)
 
+    def restore(self, segments: Iterable[Mapping[str, Any]]) -> None:
+        """Start from a recorded layout, in the schema of ``segments``; see ``restore`` for what is assumed.
+
+        Blocks that waited for an event are taken up as if given to ``hold``.
+
+        Raises:
+            UsageError: something was allocated already.
+            Contradiction: the segments do not add up.
+        """
+        if self._heap.total_allocated:
+            raise UsageError("a layout can only be restored into an unused allocator")
+        self._pending[HELD] = restore_segments(self._heap, segments)
+
     # Reports
 
     def memory_stats(self) -> Mapping[str, int]:
@@ -251,7 +271,26 @@ class CachingAllocator:
 
     def trace(self) -> list[dict[str, Any]]:
         """The events so far, oldest first, as in _snapshot()["device_traces"] but without times and stacks."""
-        return trace_entries(self._heap.events or [])
+        events = self._heap.events
+        return trace_entries(events if isinstance(events, list) else [])
+
+    def returnable_bytes(self) -> int:
+        """Bytes that ``empty_cache`` would return now, private pools apart."""
+        return returnable_bytes(self._heap)
+
+    @property
+    def statistics(self) -> Statistics:
+        """The counters behind ``memory_stats``, live."""
+        return self._heap.stats
+
+    @property
+    def heap(self) -> Heap:
+        """The blocks themselves, for ``invariants`` and for engines that take over from here."""
+        return self._heap
+
+    def record_into(self, events: EventSink | None) -> None:
+        """Send events there from now on, None to keep none; ``trace`` returns what a list has collected."""
+        self._heap.events = events
 
     def snapshot(self) -> dict[str, Any]:
         """torch.cuda.memory._snapshot(): segments and trace; the trace then notes that a snapshot was taken."""
@@ -338,13 +377,7 @@ class CachingAllocator:
         block.requested_size = size
         heap.active[block.address] = block
         heap.record("alloc", block.address, size, block.stream, block.pool)
-        stats.allocation.change(1, small=small)
-        stats.allocated_bytes.change(block.size, small=small)
-        stats.active.change(1, small=small)
-        stats.active_bytes.change(block.size, small=small)
-        stats.requested_bytes.change(size, small=small)
-        if block.size >= heap.config.max_split_size:
-            stats.oversize_allocations.increase(1)
+        heap.count_active(block)
         return block.address
 
     def _out_of_memory(

@@ -66,3 +66,14 @@ class Device:
     def unmap(self, address: int, size: int) -> None:  # noqa: ARG002 - as in ``map``
         """Take it back (cuMemUnmap, cuMemRelease)."""
         self.used -= size
+
+    def adopt(self, address: int, size: int) -> None:
+        """Take over a cudaMalloc that was made before (``restore``)."""
+        charge = -(-size // PAGE) * PAGE
+        self._ranges[address] = charge
+        self.adopt_pages(address, charge)
+
+    def adopt_pages(self, address: int, size: int) -> None:
+        """Take over mapped pages; new addresses will be above them."""
+        self.used += size
+        self.next_address = max(self.next_address, -(-(address + size) // PAGE) * PAGE)

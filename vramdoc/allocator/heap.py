@@ -7,7 +7,7 @@ names of c10/cuda/CUDACachingAllocator.cpp.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from vramdoc.allocator.blocks import Block, BlockPool, ExpandableSegment, PoolId, PrivatePool
 from vramdoc.allocator.config import AllocatorConfig
@@ -19,6 +19,13 @@ from vramdoc.allocator.statistics import PoolStat, Statistics
 
 Event = tuple[str, int, int, int, PoolId]
 """Action, address (device_free of an oom), size, stream, pool id."""
+
+
+class EventSink(Protocol):
+    """Where events go: a list, or whatever wants to see them as they happen."""
+
+    def append(self, event: Event, /) -> None:
+        """Take one event."""
 
 
 class Heap:
@@ -38,7 +45,7 @@ class Heap:
         """Bytes obtained from the driver."""
         self.limit: int | None = None
         """allowed_memory_maximum."""
-        self.events: list[Event] | None = []
+        self.events: EventSink | None = []
         """The trace, or None when nothing is recorded."""
         self._counter = 0
 
@@ -62,7 +69,7 @@ class Heap:
             yield pool.small
             yield pool.large
 
-    def _block(
+    def carve(
         self,
         stream: int,
         size: int,
@@ -95,6 +102,30 @@ class Heap:
         if pool.owner is not None:
             stat = self.stats.private_pools.setdefault(pool.owner.id, PoolStat())
             stat.change(change, small=pool.small)
+
+    def adopt_segment(self, pool: BlockPool, size: int, *, classic: bool) -> None:
+        """Account for a segment, or a mapped run, that existed before (``restore``)."""
+        self.total_allocated += size
+        self._reserved(pool, size)
+        if pool.owner is not None:
+            pool.owner.device_allocs += 1
+        if classic:
+            self.stats.segment.change(1, small=pool.small)
+            if size >= self.config.max_split_size:
+                self.stats.oversize_segments.increase(1)
+
+    def count_active(self, block: Block) -> None:
+        """Count a block that became active; ``allocated`` decides whether it counts as allocated too."""
+        stats, small = self.stats, block.pool.small
+        stats.active.change(1, small=small)
+        stats.active_bytes.change(block.size, small=small)
+        stats.requested_bytes.change(block.requested_size, small=small)
+        if not block.allocated:
+            return
+        stats.allocation.change(1, small=small)
+        stats.allocated_bytes.change(block.size, small=small)
+        if block.size >= self.config.max_split_size:
+            stats.oversize_allocations.increase(1)
 
     # Finding
 
@@ -141,7 +172,7 @@ class Heap:
         if size >= self.config.max_split_size:
             self.stats.oversize_segments.increase(1)
         self.record("segment_alloc", address, size, stream, pool)
-        return self._block(stream, size, pool, address, None, None)
+        return self.carve(stream, size, pool, address, None, None)
 
     def try_allocate_expandable_block(
         self, pool: BlockPool, stream: int, size: int
@@ -178,7 +209,7 @@ class Heap:
         segment = self._reserve_segment(page)
         if self.rules.refuses_hopeless_expandable and segment.size < size:
             return None
-        block = self._block(stream, segment.size, pool, segment.address, segment, None)
+        block = self.carve(stream, segment.size, pool, segment.address, segment, None)
         block.mapped = False
         pool.insert_unmapped(block)
         return block
@@ -203,7 +234,7 @@ class Heap:
         pool.remove_unmapped(block)
         block.mapped = True
         if mapped < block.size:
-            rest = self._block(
+            rest = self.carve(
                 block.stream, block.size - mapped, pool, address + mapped, segment, block
             )
             rest.mapped = False
@@ -231,7 +262,7 @@ class Heap:
 
     def split(self, block: Block, size: int) -> Block:
         """Cut ``size`` bytes off the front as a new block; the old object becomes the free rest."""
-        front = self._block(
+        front = self.carve(
             block.stream, size, block.pool, block.address, block.expandable_segment, block
         )
         front.splice(block.prev, block)
@@ -321,11 +352,11 @@ class Heap:
         pool.remove(block)
         before, after = address - block.address, block.address + block.size - (address + size)
         if before:
-            piece = self._block(block.stream, before, pool, block.address, segment, block)
+            piece = self.carve(block.stream, before, pool, block.address, segment, block)
             piece.splice(block.prev, block)
             pool.insert(piece)
         if after:
-            piece = self._block(block.stream, after, pool, address + size, segment, block)
+            piece = self.carve(block.stream, after, pool, address + size, segment, block)
             piece.splice(block, block.next)
             pool.insert(piece)
         block.address, block.size, block.mapped = address, size, False

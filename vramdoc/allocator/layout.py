@@ -56,6 +56,19 @@ def _block(block: Block) -> dict[str, Any]:
     }
 
 
+def returnable_bytes(heap: Heap) -> int:
+    """What a flush would return now: wholly free segments and pages, outside private pools."""
+    total = 0
+    for pool in (heap.small, heap.large):
+        for _, size, _, address, block in pool.free:
+            if block.expandable_segment is not None:
+                first, end = block.expandable_segment.inside(address, size)
+                total += max(end - first, 0) * block.expandable_segment.page
+            elif not block.is_split:
+                total += size
+    return total
+
+
 def trace_entries(events: Iterable[Event]) -> list[dict[str, Any]]:
     """Events as the entries of a device trace."""
     return [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramdoc.allocator.blocks import BlockPool, PoolId, PrivatePool
+from vramdoc.allocator.blocks import DEFAULT_POOL, BlockPool, PoolId, PrivatePool
 from vramdoc.allocator.heap import Heap
 from vramdoc.allocator.releases import Rules
 from vramdoc.allocator.sizes import SMALL_SIZE
@@ -89,9 +89,16 @@ class Scopes:
             pool.no_split = pool.use_on_oom = False
             self._freeable[pool_id] = pool
 
-    def choose(self, size: int, stream: int) -> BlockPool:
-        """The pool that serves a block of ``size`` bytes for ``stream`` (get_pool); the innermost scope wins."""
+    def choose(self, size: int, stream: int, asked: PoolId | None = None) -> BlockPool:
+        """The pool that serves a block of ``size`` bytes for ``stream`` (get_pool); the innermost scope wins.
+
+        ``asked`` overrules the scopes; a private pool of that id is made if there is none.
+        """
         small = size <= SMALL_SIZE
+        if asked is not None and asked != DEFAULT_POOL:
+            return self._heap.private.setdefault(asked, PrivatePool(asked)).half(small=small)
+        if asked is not None:
+            return self._heap.small if small else self._heap.large
         for scope in reversed(self._open):
             if scope.takes(stream):
                 return self._heap.private[scope.pool].half(small=small)

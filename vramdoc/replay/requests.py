@@ -1,0 +1,459 @@
+"""Requests: what the program asked of the allocator, taken out of a trace. Under another config these stay as they are.
+
+A trace tells requests (``alloc``, ``free_requested``), completions (``free_completed``) and what the allocator made of them
+(``segment_*``). Only the first two kinds are the program's; releases of segments are its own only where nothing else explains
+them (``empty_cache``). What lived before the trace began is worked out in ``start``. This module knows no allocator rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vramdoc.errors import Contradiction, UsageError
+from vramdoc.snapshot.model import ACTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from vramdoc.snapshot.model import Snapshot, Trace
+
+    Integers = npt.NDArray[np.int64]
+
+(
+    ALLOC,
+    FREE_REQUESTED,
+    FREE_COMPLETED,
+    SEGMENT_ALLOC,
+    SEGMENT_FREE,
+    SEGMENT_MAP,
+    SEGMENT_UNMAP,
+    OOM,
+) = range(8)
+"""Action codes of a Trace."""
+_NOTHING = 3
+"""In the table below: no earlier event at this address."""
+_FOLLOWS = np.array(
+    # now: alloc, free_requested, free_completed      before:
+    [
+        [False, True, True],  # alloc
+        [False, False, True],  # free_requested
+        [True, False, False],  # free_completed
+        [True, True, True],  # nothing
+    ]
+)
+_VERB = ("allocates", "frees", "completes the free of")
+
+
+class Op(IntEnum):
+    """One thing to ask of an allocator."""
+
+    ALLOC = 0
+    FREE = 1
+    """Requested and completed at once."""
+    HOLD = 2
+    """Freed by the program while another stream still used it."""
+    COMPLETE = 3
+    """That stream was done."""
+    EMPTY_CACHE = 4
+    FAILED = 5
+    """The request of a recorded ``oom``; its size is the rounded one, as the trace has no other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """The operations of one device in order. Columns have one entry an operation.
+
+    ``block`` names what is allocated and freed: blocks that lived before the trace come first, ``older`` in number.
+    ``event`` is the trace event that an operation comes from, -1 for one that was put in.
+    """
+
+    device: int
+    op: npt.NDArray[np.uint8]
+    block: npt.NDArray[np.int32]
+    size: Integers
+    """Requested bytes of ALLOC and FAILED, else 0."""
+    stream: Integers
+    pool: npt.NDArray[np.int16]
+    """Index in ``pools``; of ALLOC and FAILED."""
+    event: Integers
+    pools: tuple[tuple[int, int], ...]
+    """Pool ids; the default pool (0, 0) is the first."""
+    blocks: int
+    """Distinct blocks, older ones included."""
+    older: OlderBlocks
+    notes: tuple[str, ...] = ()
+    """What the trace leaves open or had to be inferred, in sentences."""
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    @property
+    def streams(self) -> tuple[int, ...]:
+        """Streams that allocate, in ascending order."""
+        return tuple(np.unique(self.stream[self.op == Op.ALLOC]).tolist())
+
+    def with_empty_cache(self, before: Sequence[int] | Integers) -> Requests:
+        """The same requests with ``empty_cache`` called before each of these operations (a what-if)."""
+        at = np.unique(np.asarray(before, np.int64))
+        return replace(
+            self,
+            op=np.insert(self.op, at, Op.EMPTY_CACHE),
+            block=np.insert(self.block, at, -1),
+            size=np.insert(self.size, at, 0),
+            stream=np.insert(self.stream, at, 0),
+            pool=np.insert(self.pool, at, 0),
+            event=np.insert(self.event, at, -1),
+        )
+
+    def without_empty_cache(self) -> Requests:
+        """The same requests without the program's own ``empty_cache`` calls (a what-if)."""
+        keep = self.op != Op.EMPTY_CACHE
+        return replace(
+            self,
+            **{
+                name: getattr(self, name)[keep]
+                for name in ("op", "block", "size", "stream", "pool", "event")
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OlderBlocks:
+    """Blocks that lived before the trace began, in the order of their block numbers."""
+
+    address: Integers
+    requested: Integers
+    size: Integers
+    """Block size as the final snapshot shows it; 0 where the block was freed before (see ``start``)."""
+    stream: Integers
+    pending: npt.NDArray[np.bool_]
+    """Freed before the trace began, waiting for a stream."""
+    freed: Integers
+    """Event that frees (or completes) it; -1 for one that outlives the trace."""
+
+    def __len__(self) -> int:
+        return len(self.address)
+
+
+def requests_of(snapshot: Snapshot, device: int) -> Requests:
+    """The requests that a snapshot recorded for ``device``.
+
+    Raises:
+        UsageError: the snapshot has no events of that device.
+        Contradiction: the trace contradicts itself or the segments, named at the first event that does.
+    """
+    trace = next((t for t in snapshot.traces if t.device == device and len(t)), None)
+    if trace is None:
+        raise UsageError(
+            f"the snapshot has no events of device {device}, so there is nothing to replay",
+            "record with torch.cuda.memory._record_memory_history(), or with `vramdoc record`",
+        )
+    lives = _Lives(trace)
+    untouched = _untouched(snapshot, device, trace, lives)
+    return _Builder(snapshot, trace, lives, untouched).build()
+
+
+class _Lives:
+    """Events at one address put together into lives: alloc, free_requested, free_completed."""
+
+    def __init__(self, trace: Trace) -> None:
+        chosen = np.flatnonzero(trace.action <= FREE_COMPLETED)
+        order = np.argsort(trace.address[chosen], kind="stable")
+        self.event = chosen[order]
+        """Events by address, then in order of time."""
+        address = trace.address[self.event]
+        self.action = trace.action[self.event]
+        self.first_here = np.ones(len(address), bool)
+        self.first_here[1:] = address[1:] != address[:-1]
+        self.before = np.full(len(address), _NOTHING, np.uint8)
+        self.before[1:][~self.first_here[1:]] = self.action[:-1][~self.first_here[1:]]
+        self._refuse_contradiction(trace)
+        self.opens = (self.action == ALLOC) | self.first_here
+        self.life = np.cumsum(self.opens) - 1
+        """Life of each event in ``event``."""
+        self.opening = np.flatnonzero(self.opens)
+        """Place in ``event`` of each life's first event."""
+        closing = np.append(self.opening[1:], len(address)) - 1
+        self.last = closing if len(self.opening) else closing[:0]
+        """Place in ``event`` of each life's last event."""
+        self.final = np.flatnonzero(np.append(self.first_here[1:], True)) if len(address) else closing
+        """Place in ``event`` of the last event at each address."""
+
+    def _refuse_contradiction(self, trace: Trace) -> None:
+        wrong = ~_FOLLOWS[self.before, self.action]
+        if not wrong.any():
+            return
+        place = np.flatnonzero(wrong)[np.argmin(self.event[wrong])]
+        now, then = int(self.event[place]), int(self.event[place - 1])
+        verb = _VERB[self.action[place]]
+        state = ("allocated", "freed and not yet completed", "free")[self.before[place]]
+        raise Contradiction(
+            f"event {now} {verb} {int(trace.address[now]):#x}, which event {then} left {state}",
+            "the trace is incomplete (filtered, or mixed from two recordings) and cannot be replayed",
+        )
+
+
+def _untouched(snapshot: Snapshot, device: int, trace: Trace, lives: _Lives) -> OlderBlocks:
+    """Blocks of the final snapshot that no event mentions: they outlive the trace at both ends.
+
+    Raises:
+        Contradiction: a block is live at the end of the trace and not in the snapshot, or the other way round.
+    """
+    at_end = {
+        block.address: (block, segment.stream)
+        for segment in snapshot.segments
+        if segment.device == device
+        for block in segment.blocks
+        if block.state != "inactive"
+    }
+    ends = lives.event[lives.final]
+    still_live = trace.action[ends] != FREE_COMPLETED
+    for event in np.sort(ends[still_live]):
+        if int(trace.address[event]) not in at_end:
+            verb = "allocates" if trace.action[event] == ALLOC else "asks to free"
+            raise Contradiction(
+                f"event {int(event)} {verb} {int(trace.address[event]):#x} and nothing after it completes the free, yet the "
+                "segments show no live block there",
+                "trace and segments are not of one moment",
+            )
+    for event in np.sort(ends[~still_live]):
+        if int(trace.address[event]) in at_end:
+            raise Contradiction(
+                f"event {int(event)} frees {int(trace.address[event]):#x} for good, yet the segments show a live block there",
+                "trace and segments are not of one moment",
+            )
+    known = set(trace.address[ends[still_live]].tolist())
+    rest = sorted(address for address in at_end if address not in known)
+    blocks = [at_end[address] for address in rest]
+    return OlderBlocks(
+        address=np.array(rest, np.int64),
+        requested=np.array([block.requested_size for block, _ in blocks], np.int64),
+        size=np.array([block.size for block, _ in blocks], np.int64),
+        stream=np.array([stream for _, stream in blocks], np.int64),
+        pending=np.array([block.state != "active_allocated" for block, _ in blocks], bool),
+        freed=np.full(len(rest), -1, np.int64),
+    )
+
+
+class _Builder:
+    """Puts the operations into columns."""
+
+    def __init__(
+        self, snapshot: Snapshot, trace: Trace, lives: _Lives, untouched: OlderBlocks
+    ) -> None:
+        self.snapshot = snapshot
+        self.trace = trace
+        self.lives = lives
+        self.untouched = untouched
+        self.notes: list[str] = []
+
+    def build(self) -> Requests:
+        trace, lives = self.trace, self.lives
+        older = self._older()
+        number = self._numbers(len(older) - len(self.untouched), len(older))
+        op = np.full(len(trace), 255, np.uint8)
+        block = np.full(len(trace), -1, np.int32)
+        block[lives.event] = number[lives.life]
+        op[trace.action == ALLOC] = Op.ALLOC
+        op[trace.action == OOM] = Op.FAILED
+        self._frees(op)
+        key = np.arange(len(trace), dtype=np.int64) * 2
+        self._releases(op, key)
+        chosen = np.flatnonzero(op != 255)
+        if (key[1:] < key[:-1]).any():
+            chosen = chosen[np.argsort(key[chosen], kind="stable")]
+        op = op[chosen]
+        asks = (op == Op.ALLOC) | (op == Op.FAILED)
+        pool, pools = self._pools(chosen, asks)
+        self._name_oddities(pools)
+        return Requests(
+            device=trace.device,
+            op=op,
+            block=block[chosen],
+            size=np.where(asks, trace.size[chosen], 0),
+            stream=trace.stream[chosen],
+            pool=pool,
+            event=chosen,
+            pools=pools,
+            blocks=len(older) + int((op == Op.ALLOC).sum()),
+            older=older,
+            notes=tuple(self.notes),
+        )
+
+    def _older(self) -> OlderBlocks:
+        """Lives whose first event is a free, by address, then the untouched ones."""
+        trace, lives, untouched = self.trace, self.lives, self.untouched
+        opening = lives.opening[lives.action[lives.opening] != ALLOC]
+        first = lives.event[opening]
+        has_requests = bool((trace.action == FREE_REQUESTED).any())
+        pending = (trace.action[first] == FREE_COMPLETED) & has_requests
+        return OlderBlocks(
+            address=np.concatenate((trace.address[first], untouched.address)),
+            requested=np.concatenate((trace.size[first], untouched.requested)),
+            size=np.concatenate((self._final_sizes(trace.address[first], opening), untouched.size)),
+            stream=np.concatenate((trace.stream[first], untouched.stream)),
+            pending=np.concatenate((pending, untouched.pending)),
+            freed=np.concatenate((first, untouched.freed)),
+        )
+
+    def _final_sizes(self, addresses: Integers, opening: Integers) -> Integers:
+        """Sizes of older blocks that are freed in the trace but still wait at its end; 0 for the rest."""
+        lives = self.lives
+        ends = lives.event[lives.last[lives.life[opening]]]
+        waiting = self.trace.action[ends] == FREE_REQUESTED
+        sizes = np.zeros(len(addresses), np.int64)
+        if waiting.any():
+            by_address = {
+                block.address: block.size
+                for segment in self.snapshot.segments
+                if segment.device == self.trace.device
+                for block in segment.blocks
+            }
+            sizes[waiting] = [by_address[int(address)] for address in addresses[waiting]]
+        return sizes
+
+    def _numbers(self, older_in_trace: int, older: int) -> npt.NDArray[np.int32]:
+        """Block numbers by life: older lives by address, then allocations in order of time."""
+        lives = self.lives
+        allocated = lives.action[lives.opening] == ALLOC
+        number = np.empty(len(lives.opening), np.int32)
+        number[~allocated] = np.arange(older_in_trace)
+        begun = lives.event[lives.opening[allocated]]
+        rank = np.empty(len(begun), np.int32)
+        rank[np.argsort(begun, kind="stable")] = np.arange(len(begun))
+        number[allocated] = older + rank
+        return number
+
+    def _frees(self, op: npt.NDArray[np.uint8]) -> None:
+        lives = self.lives
+        requested = np.flatnonzero(lives.action == FREE_REQUESTED)
+        last = requested + 1 == len(lives.event)
+        following = np.where(last, requested, requested + 1)
+        now = lives.event[requested]
+        at_once = (
+            ~last
+            & (lives.life[following] == lives.life[requested])
+            & (lives.event[following] == now + 1)
+        )
+        op[now] = np.where(at_once, Op.FREE, Op.HOLD)
+        completed = np.flatnonzero(lives.action == FREE_COMPLETED)
+        had_request = lives.before[completed] == FREE_REQUESTED
+        first_of_all = lives.before[completed] == _NOTHING
+        events = lives.event[completed]
+        op[events] = Op.COMPLETE
+        op[now[at_once] + 1] = 255
+        if not len(requested):
+            op[events] = Op.FREE
+            self.notes.append(
+                "the trace holds no free_requested events: every free is taken to complete at once"
+            )
+        else:
+            op[events[~had_request & ~first_of_all]] = Op.FREE
+        held = int((op == Op.HOLD).sum())
+        if held:
+            self.notes.append(
+                f"{held} frees waited for another stream; they complete where the trace says they did"
+            )
+
+    def _releases(self, op: npt.NDArray[np.uint8], key: Integers) -> None:
+        """Tell the program's ``empty_cache`` from the allocator's own flush after a failed cudaMalloc."""
+        trace = self.trace
+        release = (trace.action == SEGMENT_FREE) | (trace.action == SEGMENT_UNMAP)
+        if not release.any():
+            return
+        change = np.zeros(len(trace), np.int64)
+        grows = (trace.action == SEGMENT_ALLOC) | (trace.action == SEGMENT_MAP)
+        change[grows], change[release] = trace.size[grows], -trace.size[release]
+        reserved = np.cumsum(change)
+        most = int(reserved.max(initial=0))
+        silent = trace.action >= OOM + 1
+        retries = 0
+        for first, last in _runs(release, silent | (trace.action == FREE_COMPLETED)):
+            following = last + 1
+            while following < len(trace) and silent[following]:
+                following += 1
+            cause = int(trace.action[following]) if following < len(trace) else -1
+            before = int(reserved[first] - change[first])
+            if cause == OOM or (
+                cause in {SEGMENT_ALLOC, SEGMENT_MAP} and before + int(trace.size[following]) > most
+            ):
+                retries += 1
+                self._complete_after(first, following, op, key)
+            else:
+                op[first] = Op.EMPTY_CACHE
+        if retries:
+            self.notes.append(
+                f"{retries} times cached memory was returned just before more was taken than ever before: read as the "
+                "allocator's own flush when the device was full, not as empty_cache calls"
+            )
+
+    def _complete_after(
+        self, first: int, request: int, op: npt.NDArray[np.uint8], key: Integers
+    ) -> None:
+        """A flush completes pending frees itself, so they must not complete before the request that flushes."""
+        event = first - 1
+        while event >= 0 and op[event] == Op.COMPLETE:
+            key[event] = 2 * (request + 2) + 1
+            event -= 1
+
+    def _pools(
+        self, chosen: Integers, asks: npt.NDArray[np.bool_]
+    ) -> tuple[npt.NDArray[np.int16], tuple[tuple[int, int], ...]]:
+        """Pool of each request: as recorded, else that of the segment that holds the address at the end."""
+        trace = self.trace
+        pools: dict[tuple[int, int], int] = {(0, 0): 0}
+        code = np.array(
+            [pools.setdefault(pool, len(pools)) for pool in trace.pools] or [0], np.int16
+        )
+        pool = np.zeros(len(chosen), np.int16)
+        recorded = trace.pool[chosen]
+        pool[recorded >= 0] = code[recorded[recorded >= 0]]
+        private = [
+            s
+            for s in self.snapshot.segments
+            if s.device == trace.device and s.segment_pool_id != (0, 0)
+        ]
+        if private and (recorded[asks] < 0).any():
+            for segment in private:
+                address = trace.address[chosen]
+                inside = asks & (recorded < 0)
+                inside &= (address >= segment.address) & (
+                    address < segment.address + segment.total_size
+                )
+                pool[inside] = pools.setdefault(segment.segment_pool_id, len(pools))
+            self.notes.append(
+                "this release records no pool with its events: pools are those of the segments at the end"
+            )
+        return pool, tuple(pools)
+
+    def _name_oddities(self, pools: tuple[tuple[int, int], ...]) -> None:
+        trace = self.trace
+        unknown = sorted(
+            {trace.actions[code] for code in np.unique(trace.action) if code >= len(ACTIONS)}
+        )
+        if unknown:
+            self.notes.append(f"actions that nobody knows yet were left out: {', '.join(unknown)}")
+        graphs = sum(first > 0 for first, _ in pools)
+        if graphs:
+            self.notes.append(
+                f"{graphs} private pools belong to CUDA graphs; a replayed graph reuses its pool without any event"
+            )
+        others = [t.device for t in self.snapshot.traces if t.device != trace.device and len(t)]
+        if others:
+            self.notes.append(
+                f"devices {', '.join(map(str, others))} have events too; each device has an allocator of its own"
+            )
+
+
+def _runs(release: npt.NDArray[np.bool_], between: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """First and last index of each run of releases; other events may stand between them only where allowed."""
+    places = np.flatnonzero(release)
+    blocked = np.cumsum(~(release | between))
+    cuts = np.flatnonzero(blocked[places[1:]] != blocked[places[:-1]]) + 1
+    return [(int(run[0]), int(run[-1])) for run in np.split(places, cuts)]

@@ -1,0 +1,182 @@
+"""The simulator as an engine. This is the reference; ``native`` does the same in C for long traces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vramdoc.allocator import CachingAllocator, Device, OutOfMemory
+from vramdoc.allocator.errors import InternalAssert, UndefinedBehaviour
+from vramdoc.facts import Source
+from vramdoc.replay.engines import (
+    UNKNOWN_CAPACITY,
+    AtPeak,
+    Divergence,
+    Failure,
+    Job,
+    Outcome,
+    Timeline,
+)
+from vramdoc.replay.follow import Diverged, FollowingDevice, Recording
+from vramdoc.replay.requests import Op
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+class Simulator:
+    """The allocator in Python."""
+
+    source = Source.REPLAYED
+
+    def run(self, job: Job) -> Outcome:
+        """See ``Engine``."""
+        return _Run(job).outcome()
+
+
+def prepare(job: Job) -> CachingAllocator:
+    """The allocator in the state in which the trace begins, with nothing recorded yet."""
+    capacity = UNKNOWN_CAPACITY if job.capacity is None else job.capacity
+    device = Device(capacity, in_use=job.in_use)
+    recording: Any = None
+    if job.follow is not None:
+        recording = Recording(job.follow)
+        device = FollowingDevice(capacity, recording, in_use=job.in_use)
+    allocator = CachingAllocator(job.config, device, history=False)
+    allocator.restore(job.start.segments)
+    allocator.reset_accumulated_memory_stats()
+    if recording is not None:
+        allocator.record_into(recording)
+    if job.fraction is not None:
+        allocator.set_per_process_memory_fraction(job.fraction)
+    return allocator
+
+
+@dataclass(slots=True)
+class _Peak:
+    reserved: int
+    figures: AtPeak
+
+
+class _Run:
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.allocator = prepare(job)
+        self.address: list[int] = [*job.requests.older.address.tolist()]
+        self.address += [0] * (job.requests.blocks - len(self.address))
+        self.counters = self.allocator.statistics
+        self.peak = self._levels(-1)
+        self.avoided = 0
+        self.failure: Failure | None = None
+        self.undefined = ""
+        self.divergence: Divergence | None = None
+        self.series: list[tuple[int, int, int]] = []
+
+    def outcome(self) -> Outcome:
+        done = 0
+        try:
+            for done, row in enumerate(self._rows()):
+                self._do(done, *row)
+                self._after(done)
+            done = len(self.job.requests)
+        except OutOfMemory as error:
+            self.failure = self._failed(done, error)
+        except Diverged as error:
+            self.divergence = error.divergence
+        except (UndefinedBehaviour, InternalAssert) as error:
+            self.undefined = str(error)
+        return Outcome(
+            stats=self.allocator.memory_stats(),
+            peak=self.peak,
+            operations=done,
+            failure=self.failure,
+            avoided=self.avoided,
+            divergence=self.divergence,
+            undefined=self.undefined,
+            timeline=self._timeline(),
+        )
+
+    def _rows(self) -> zip[tuple[int, int, int, int, int]]:
+        r = self.job.requests
+        return zip(
+            r.op.tolist(),
+            r.block.tolist(),
+            r.size.tolist(),
+            r.stream.tolist(),
+            r.pool.tolist(),
+            strict=True,
+        )
+
+    def _do(self, operation: int, op: int, block: int, size: int, stream: int, pool: int) -> None:
+        allocator, requests = self.allocator, self.job.requests
+        if op == Op.ALLOC:
+            self.address[block] = allocator.malloc(size, stream, requests.pools[pool])
+        elif op == Op.FREE:
+            allocator.free(self.address[block])
+        elif op == Op.HOLD:
+            allocator.hold(self.address[block])
+        elif op == Op.COMPLETE:
+            allocator.complete(self.address[block])
+        elif op == Op.EMPTY_CACHE:
+            allocator.empty_cache()
+        else:
+            self._failed_before(operation, size, stream, requests.pools[pool])
+
+    def _failed_before(self, operation: int, size: int, stream: int, pool: tuple[int, int]) -> None:
+        """The request that the recording could not serve. If the program went on, it went on without that memory."""
+        try:
+            address = self.allocator.malloc(size, stream, pool)
+        except OutOfMemory as error:
+            if operation + 1 == len(self.job.requests):
+                self.failure = self._failed(operation, error)
+            return
+        self.avoided += 1
+        if operation + 1 < len(self.job.requests):
+            self._after(operation)
+            self.allocator.free(address)
+
+    def _after(self, operation: int) -> None:
+        if self.counters.reserved_bytes.all.peak > self.peak.reserved:
+            self.peak = self._levels(operation)
+        if self.job.timeline:
+            c = self.counters
+            self.series.append(
+                (
+                    c.reserved_bytes.all.current,
+                    c.active_bytes.all.current,
+                    c.allocated_bytes.all.current,
+                )
+            )
+
+    def _levels(self, operation: int) -> AtPeak:
+        c = self.counters
+        return AtPeak(
+            operation=operation,
+            reserved=c.reserved_bytes.all.peak,
+            active=c.active_bytes.all.current,
+            allocated=c.allocated_bytes.all.current,
+            requested=c.requested_bytes.all.current,
+            returnable=self.allocator.returnable_bytes(),
+        )
+
+    def _failed(self, operation: int, error: OutOfMemory) -> Failure:
+        c, r = self.counters, self.job.requests
+        tried = error.figures.tried if error.figures else int(r.size[operation])
+        return Failure(
+            operation=operation,
+            event=int(r.event[operation]),
+            requested=int(r.size[operation]),
+            tried=tried,
+            free=self.allocator.device.free_bytes,
+            reserved=c.reserved_bytes.all.current,
+            active=c.active_bytes.all.current,
+            rejected=error.rejected,
+        )
+
+    def _timeline(self) -> Timeline | None:
+        if not self.job.timeline:
+            return None
+        columns: npt.NDArray[np.int64] = np.array(self.series, np.int64).reshape(-1, 3)
+        return Timeline(reserved=columns[:, 0], active=columns[:, 1], allocated=columns[:, 2])
