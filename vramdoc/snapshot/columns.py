@@ -44,8 +44,8 @@ def as_pool_id(value: Any) -> tuple[int, int] | None:
     return None
 
 
-class StackInterner:
-    """Frames and stacks met so far, each kept once. Equal stacks get equal codes, in order of appearance."""
+class PlainColumns:
+    """Frames and stacks met so far, each kept once, and events as columns. Equal stacks get equal codes."""
 
     def __init__(self) -> None:
         self._frame_of_object: dict[int, int] = {}
@@ -55,10 +55,6 @@ class StackInterner:
         self._indices = array("i")
         self._ends = array("q", [0])
         self._recent: dict[int, int] = {}
-
-    def forget_objects(self) -> None:
-        """Forget which list was which; call it before the lists seen so far may be freed."""
-        self._recent.clear()
 
     def code(self, frames: Any) -> int:
         """The code of one recorded stack; -1 for an absent, empty or malformed one."""
@@ -79,6 +75,32 @@ class StackInterner:
             self._ends.append(len(self._indices))
         self._recent[id(frames)] = code
         return code
+
+    def trace(self, device: int, events: list[Any], problems: Counter[str]) -> Trace:
+        """Turn one device's events into columns. ``events`` is emptied on the way, so that memory falls as it is read.
+
+        Args:
+            device: index of the device.
+            events: as recorded, oldest first.
+            problems: counts what had to be left out, by sentence.
+
+        Returns:
+            The trace, without ``stacks``: the table is complete when all traces are read.
+        """
+        columns = _Columns(len(events))
+        events.reverse()
+        row = 0
+        while events:
+            chunk = events[: -CHUNK - 1 : -1]
+            del events[-CHUNK:]
+            kept = [event for event in chunk if isinstance(event, dict) and "action" in event]
+            left_out = len(chunk) - len(kept)
+            if left_out:
+                problems[f"events of device {device} that name no action were left out"] += left_out
+            columns.fill(row, kept, self, problems)
+            self._recent.clear()  # these lists are let go now, and others may get their addresses
+            row += len(kept)
+        return columns.trace(device, row)
 
     def _frame(self, frame: Any) -> int:
         index = self._frame_of_object.get(id(frame))
@@ -109,35 +131,6 @@ class StackInterner:
         )
 
 
-def trace_columns(
-    device: int, events: list[Any], stacks: StackInterner, problems: Counter[str]
-) -> Trace:
-    """Turn one device's events into columns. ``events`` is emptied on the way, so that memory falls as it is read.
-
-    Args:
-        device: index of the device.
-        events: as recorded, oldest first.
-        stacks: shared by all traces of a snapshot; its table goes in later (``Trace.stacks`` is empty here).
-        problems: counts what had to be left out, by sentence.
-    """
-    count = len(events)
-    columns = _Columns(count)
-    events.reverse()
-    row = 0
-    while events:
-        chunk = events[: -CHUNK - 1 : -1]
-        del events[-CHUNK:]
-        kept = [event for event in chunk if isinstance(event, dict) and "action" in event]
-        if len(kept) < len(chunk):
-            problems[f"events of device {device} that name no action were left out"] += len(
-                chunk
-            ) - len(kept)
-        columns.fill(row, kept, stacks, problems)
-        stacks.forget_objects()
-        row += len(kept)
-    return columns.trace(device, row)
-
-
 class _Columns:
     """The columns under construction."""
 
@@ -156,7 +149,7 @@ class _Columns:
         self,
         row: int,
         events: Sequence[dict[Any, Any]],
-        stacks: StackInterner,
+        stacks: PlainColumns,
         problems: Counter[str],
     ) -> None:
         rows = slice(row, row + len(events))

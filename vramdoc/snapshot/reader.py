@@ -21,6 +21,7 @@ from vramdoc.units import GIB, MIB, format_bytes
 
 if TYPE_CHECKING:
     from vramdoc.snapshot.model import Snapshot
+    from vramdoc.snapshot.scanner.scan import ScannedColumns
 
 HEAD_BYTES = 64 << 10
 """How much of a file is looked at to tell what it is."""
@@ -59,13 +60,6 @@ def read_snapshot(path: Path) -> Snapshot:
     Raises:
         UnreadableInput: missing, empty, truncated, damaged, hostile, or something else than a snapshot.
     """
-    from vramdoc.snapshot.schema import snapshot_from_plain  # noqa: PLC0415 - numpy; sniffing stays cheap
-
-    return snapshot_from_plain(read_plain(path))
-
-
-def read_plain(path: Path) -> Any:
-    """The plain containers in ``path``; see ``read_snapshot``."""
     try:
         with path.open("rb") as file:
             return _unwrapped(file, path)
@@ -79,31 +73,43 @@ def read_plain(path: Path) -> Any:
         raise UnreadableInput(f"{path.name} cannot be read: {error.strerror or error}") from error
 
 
-def _unwrapped(file: BinaryIO, path: Path) -> Any:
+def _unwrapped(file: BinaryIO, path: Path) -> Snapshot:
     head = file.read(HEAD_BYTES)
     file.seek(0)
     if not head:
         raise UnreadableInput(f"{path.name} is empty", _HOW_TO_WRITE)
     if not head.startswith(_GZIP):
-        return _plain(file, head, path.name)
+        return _snapshot(file, head, path.name)
     allowed = INFLATED_FREELY + MOST_INFLATED * path.stat().st_size
     with gzip.GzipFile(fileobj=file) as inflated:
         bounded = io.BufferedReader(_Bounded(inflated, allowed), buffer_size=1 << 17)
-        return _plain(cast("BinaryIO", bounded), _inflated_head(head), path.name)
+        return _snapshot(cast("BinaryIO", bounded), _inflated_head(head), path.name)
 
 
-def _plain(stream: BinaryIO, head: bytes, name: str) -> Any:
+def _snapshot(stream: BinaryIO, head: bytes, name: str) -> Snapshot:
+    from vramdoc.snapshot.schema import snapshot_from_plain  # noqa: PLC0415 - numpy; sniffing stays cheap
+
     match _kind(head):
         case "pickle":
-            from vramdoc.snapshot.unpickle import unpickle  # noqa: PLC0415 - only where a pickle is read
-
-            return unpickle(stream)
+            return snapshot_from_plain(*_from_pickle(stream, head))
         case "json":
-            return _json(_all_of(stream))
+            return snapshot_from_plain(_from_json(_all_of(stream)))
         case "html":
-            return _from_html(_all_of(stream))
+            pickled = _from_html(_all_of(stream))
+            return _snapshot(io.BytesIO(pickled), pickled[:HEAD_BYTES], "the file inside the page")
         case _:
             raise UnreadableInput(f"{name} is no allocator snapshot", _HOW_TO_WRITE)
+
+
+def _from_pickle(stream: BinaryIO, head: bytes) -> tuple[Any, ScannedColumns | None]:
+    """Plain containers by the compiled scanner where there is one, else by Python's own unpickler."""
+    from vramdoc.snapshot.scanner.library import scanner_library  # noqa: PLC0415 - only for pickles
+    from vramdoc.snapshot.scanner.scan import scan  # noqa: PLC0415 - only for pickles
+    from vramdoc.snapshot.unpickle import unpickle  # noqa: PLC0415 - only for pickles
+
+    # The scanner knows the binary opcodes, which a pickle of protocol 2 and higher opens with.
+    library = scanner_library() if head.startswith(b"\x80") else None
+    return (unpickle(stream), None) if library is None else scan(library, stream)
 
 
 def _named(path: Path, message: str) -> str:
@@ -140,7 +146,7 @@ def _all_of(stream: BinaryIO) -> bytes:
     return content
 
 
-def _json(content: bytes) -> Any:
+def _from_json(content: bytes) -> Any:
     from vramdoc.snapshot.unpickle import collector_off  # noqa: PLC0415 - only where JSON is read
 
     try:
@@ -151,16 +157,15 @@ def _json(content: bytes) -> Any:
         raise UnreadableInput(f"the JSON is truncated or damaged{where}") from error
 
 
-def _from_html(content: bytes) -> Any:
+def _from_html(content: bytes) -> bytes:
     """The pickle inside a page of ``torch.cuda._memory_viz``: base64, padded with NUL bytes."""
     found = _VIZ_FILE.search(content)
     if found is None:
         raise UnreadableInput("the page holds no allocator snapshot", _HOW_TO_WRITE)
     try:
-        pickled = base64.b64decode(found[1])
+        return base64.b64decode(found[1])
     except binascii.Error as error:
         raise UnreadableInput("the snapshot inside the page is damaged") from error
-    return _plain(io.BytesIO(pickled), pickled[:HEAD_BYTES], "the file inside the page")
 
 
 class _Bounded(io.RawIOBase):

@@ -9,11 +9,19 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from vramdoc.errors import UnreadableInput
-from vramdoc.snapshot.columns import StackInterner, as_int, as_pool_id, as_text, trace_columns
-from vramdoc.snapshot.model import Annotation, BlockInfo, Frame, SegmentInfo, Snapshot, Trace
+from vramdoc.snapshot.columns import PlainColumns, as_int, as_pool_id, as_text
+from vramdoc.snapshot.model import (
+    Annotation,
+    BlockInfo,
+    Frame,
+    SegmentInfo,
+    Snapshot,
+    StackTable,
+    Trace,
+)
 
 KNOWN_KEYS = frozenset(
     {
@@ -38,8 +46,28 @@ MOST_SENTENCES = 5
 """Contradictions of one kind that are spelled out before the rest is only counted."""
 
 
-def snapshot_from_plain(data: Any) -> Snapshot:
+class Columns(Protocol):
+    """What reads stacks and events: ``columns.PlainColumns`` for plain ones, ``scanner.scan.ScannedColumns`` for scanned ones."""
+
+    def code(self, frames: Any, /) -> int:
+        """The code of one recorded stack; -1 for an absent, empty or malformed one."""
+
+    def stack(self, code: int, /) -> tuple[Frame, ...]:
+        """The stack of a code."""
+
+    def table(self) -> StackTable:
+        """All stacks by code."""
+
+    def trace(self, device: int, events: Any, problems: Counter[str], /) -> Trace:
+        """One device's events as columns; ``stacks`` may still be empty."""
+
+
+def snapshot_from_plain(data: Any, columns: Columns | None = None) -> Snapshot:
     """Build the records. ``data`` is consumed: the event lists are emptied as they are read.
+
+    Args:
+        data: plain containers.
+        columns: what the stacks and events in ``data`` refer to, when a scanner has read them.
 
     Raises:
         UnreadableInput: this is not an allocator snapshot.
@@ -51,7 +79,7 @@ def snapshot_from_plain(data: Any) -> Snapshot:
             "not an allocator snapshot: it has no list of segments",
             "write one with torch.cuda.memory._dump_snapshot(), or run under `vramdoc record`",
         )
-    return _Reading().snapshot(data)
+    return _Reading(columns or PlainColumns()).snapshot(data)
 
 
 def _is_segment(value: Any) -> bool:
@@ -61,8 +89,8 @@ def _is_segment(value: Any) -> bool:
 class _Reading:
     """One pass over one snapshot: what was interned and what was wrong so far."""
 
-    def __init__(self) -> None:
-        self.stacks = StackInterner()
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
         self.stack_tuples: dict[int, tuple[Frame, ...]] = {}
         self.counted: Counter[str] = Counter()
         self.sentences: list[str] = []
@@ -72,7 +100,7 @@ class _Reading:
         segments = self.segments(data.get("segments"))
         host_segments = self.segments(data.get("host_segments"))
         traces = self.traces(data.pop("device_traces", None))
-        table = self.stacks.table()
+        table = self.columns.table()
         return Snapshot(
             segments=segments,
             host_segments=host_segments,
@@ -95,7 +123,7 @@ class _Reading:
             )
         return (
             *spelled,
-            *(f"{count} {sentence}" for sentence, count in self.counted.items() if count),
+            *(f"{count} {sentence}" for sentence, count in sorted(self.counted.items()) if count),
         )
 
     def once(self, items: Any, what: str) -> Iterable[Any]:
@@ -168,20 +196,27 @@ class _Reading:
         return tuple(blocks)
 
     def frames(self, items: Any) -> tuple[Frame, ...]:
-        code = self.stacks.code(items)
+        code = self.columns.code(items)
         if code < 0:
             return ()
         if code not in self.stack_tuples:
-            self.stack_tuples[code] = self.stacks.stack(code)
+            self.stack_tuples[code] = self.columns.stack(code)
         return self.stack_tuples[code]
 
     def traces(self, items: Any) -> tuple[Trace, ...]:
-        traces = []
-        for device, events in enumerate(self.once(items, "device traces")):
-            usable = self.once(events, f"events of device {device}")
-            own = events if isinstance(events, list) and usable else list(usable)
-            traces.append(trace_columns(device, own, self.stacks, self.counted))
-        return tuple(traces)
+        return tuple(
+            self.columns.trace(device, self.events(device, events), self.counted)
+            for device, events in enumerate(self.once(items, "device traces"))
+        )
+
+    def events(self, device: int, events: Any) -> Any:
+        """The events of one device: as the scanner left them, or a list of our own in place of one not read before."""
+        if not isinstance(events, (list, tuple)) and events is not None:
+            return events
+        own = list(self.once(events, f"events of device {device}"))
+        if isinstance(events, list):
+            events.clear()
+        return own
 
     def annotations(self, items: Any) -> tuple[Annotation, ...]:
         return tuple(

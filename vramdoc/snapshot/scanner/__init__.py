@@ -1,0 +1,1 @@
+"""The compiled pickle scanner: fills the trace's columns without building a dictionary an event."""
