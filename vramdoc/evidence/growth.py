@@ -5,9 +5,10 @@ A cache that is meant to grow and a list that is never emptied look alike here; 
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,8 @@ STEADY = 0.8
 """Share of the steps in which a site must rise to be called growing; a step that returns some bytes is forgiven now and then."""
 REGULAR = 0.1
 """Largest coefficient of variation of the distances between the events that mark a period found in the trace."""
+SHARE = 0.01
+"""Part of all requests that a rhythm must carry; a handful of requests can be evenly spaced by chance."""
 _PATTERN = "a pattern"
 _STEP_NAME = re.compile(r"step\b|ProfilerStep", re.IGNORECASE)
 """``Optimizer.step#AdamW.step`` (recorded by torch itself), ``ProfilerStep#``, and what people call their steps."""
@@ -164,25 +167,42 @@ def _from_times(trace: Trace, times: Mapping[str, Sequence[int]]) -> tuple[Integ
 
 
 def _period(trace: Trace) -> tuple[Integers, str] | None:
-    """The longest regular rhythm: a request of one size from one stack that comes back at even distances.
+    """The longest regular rhythm: requests of one size from one stack that come back at even distances.
 
     A request made once a step has even gaps; one made in every layer has uneven ones, because a step's end lies between some.
     """
     rows = rows_of(trace, "alloc")
-    if not len(rows):
+    regular = list(_regular_requests(trace, rows))
+    carried: dict[int, int] = defaultdict(int)
+    for gap, events in regular:
+        carried[_similar(gap)] += len(events)
+    typical = [part for part in regular if carried[_similar(part[0])] >= SHARE * len(rows)]
+    if not typical:
         return None
+    longest = max(_similar(gap) for gap, _ in typical)
+    gap, events = max(
+        (part for part in typical if _similar(part[0]) == longest),
+        key=lambda part: (len(part[1]), -part[1][0]),
+    )
+    return events, f"{_PATTERN} that repeats every {gap:.0f} events"
+
+
+def _regular_requests(trace: Trace, rows: npt.NDArray[np.intp]) -> Iterator[tuple[float, Integers]]:
+    """The events of each request that comes back at even distances, with the distance; its first return is let be irregular."""
+    if not len(rows):
+        return
     keys = np.stack([trace.size[rows], trace.stack[rows].astype(np.int64)], axis=1)
     _, kind, count = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-    kind = kind.reshape(-1)
-    order = np.argsort(kind, kind="stable")
+    order = np.argsort(kind.reshape(-1), kind="stable")
     starts = np.cumsum(count) - count
-    best: tuple[float, Integers] | None = None
     for code in np.flatnonzero(count > FEWEST_STEPS):
-        events = rows[order[starts[code] : starts[code] + count[code]]]
+        events = rows[order[starts[code] : starts[code] + count[code]]].astype(np.int64)
         gaps = np.diff(events)[1:]
-        typical = float(gaps.mean())
-        if (best is None or typical > best[0]) and gaps.std() <= REGULAR * typical:
-            best = (typical, events.astype(np.int64))
-    if best is None:
-        return None
-    return best[1], f"{_PATTERN} that repeats every {best[0]:.0f} events"
+        gap = float(gaps.mean())
+        if gaps.std() <= REGULAR * gap:
+            yield gap, events
+
+
+def _similar(gap: float) -> int:
+    """Equal for distances within some 5 % of one another."""
+    return round(math.log(gap) / math.log(1.05))
