@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,22 +61,25 @@ class TransformersModel:
         _fill(self._model, checkpoint, cast, journal)
         self._model.train(spec.name == "train")
 
-    def open_cache(self, strategy: str, capacity: int) -> Any:  # noqa: D102
+    def caches(self, strategy: str, *, capacity: int, sessions: int) -> Callable[[], Any]:  # noqa: D102, ARG002
         import transformers
 
         config = self._model.config
         match strategy:
             case "dynamic":
-                return transformers.DynamicCache(config=config)
+                return lambda: transformers.DynamicCache(config=config)
             case "static":
-                return transformers.StaticCache(config=config, max_cache_len=capacity)
+                return lambda: transformers.StaticCache(config=config, max_cache_len=capacity)
             case "offloaded":
-                return transformers.DynamicCache(config=config, offloading=True)
+                return lambda: transformers.DynamicCache(config=config, offloading=True)
             case _:
                 raise UsageError(
                     f"the cache {strategy!r} is not one of transformers' own",
                     "choose dynamic, static or offloaded, or point at the file without its config.json",
                 )
+
+    def close_cache(self, cache: Any) -> None:
+        """Nothing is shared; the tensors go with the object."""
 
     def step(self, ids: Tensor, cache: Any) -> Tensor:  # noqa: D102
         return self._model(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from vramdoc.checkpoint import Checkpoint, DecoderShape, EncoderShape, OtherShape, Shape
 from vramdoc.checkpoint.config import text_config
 from vramdoc.checkpoint.kv import KvLayout, layout_of_shape
-from vramdoc.workload.caches import Cache, open_cache
+from vramdoc.workload.caches import Cache, CacheFactory
 from vramdoc.workload.journal import Journal
 from vramdoc.workload.plain import Plain
 from vramdoc.workload.spec import WorkloadSpec
@@ -26,8 +27,11 @@ class Model(Protocol):
     layout: KvLayout | None
     """Of a decoder whose KV bytes are known; else None."""
 
-    def open_cache(self, strategy: str, capacity: int) -> Any:
-        """An empty cache for one conversation of at most ``capacity`` tokens."""
+    def caches(self, strategy: str, *, capacity: int, sessions: int) -> Callable[[], Any]:
+        """What opens the caches of up to ``sessions`` conversations of at most ``capacity`` tokens each."""
+
+    def close_cache(self, cache: Any) -> None:
+        """The conversation ends."""
 
     def step(self, ids: Tensor, cache: Any) -> Tensor:
         """Read ``ids [batch, tokens]``, keep their state in ``cache``, return the last position's logits."""
@@ -65,8 +69,13 @@ class PlainModel:
         self._model = Plain(shape, self._weights, dtype, causal=self.is_decoder)
         self._layers = len(shape.layers)
 
-    def open_cache(self, strategy: str, capacity: int) -> Cache:  # noqa: D102
-        return open_cache(strategy, self._layers, capacity)
+    def caches(self, strategy: str, *, capacity: int, sessions: int) -> Callable[[], Cache]:  # noqa: D102
+        return CacheFactory(
+            strategy, layers=self._layers, capacity=capacity, sessions=sessions
+        ).open
+
+    def close_cache(self, cache: Cache) -> None:  # noqa: D102
+        cache.close()
 
     def step(self, ids: Tensor, cache: Cache) -> Tensor:  # noqa: D102
         return self._model.logits(ids, cache)

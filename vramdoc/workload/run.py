@@ -132,18 +132,20 @@ class _OpenCaches:
     """The conversations that are open: their caches, and what the formula says that these hold."""
 
     def __init__(self, model: Model, spec: WorkloadSpec, context: int, journal: Journal) -> None:
-        self._model, self._spec, self._context, self._journal = model, spec, context, journal
+        self._model, self._spec, self._journal = model, spec, journal
+        self._open = model.caches(spec.cache, capacity=context, sessions=spec.sessions)
         self._caches: dict[int, Any] = {}
         self.lengths: dict[int, int] = {}
 
     def of(self, session: int) -> Any:
         if session not in self._caches:
-            self._caches[session] = self._model.open_cache(self._spec.cache, self._context)
+            self._caches[session] = self._open()
             self.lengths[session] = 0
         return self._caches[session]
 
     def drop(self, session: int) -> None:
-        del self._caches[session], self.lengths[session]
+        self._model.close_cache(self._caches.pop(session))
+        del self.lengths[session]
 
     def grow(self, session: int, tokens: int) -> dict[str, int]:
         """Count ``tokens`` more; the detail of the phase that adds them, with bytes as they are at its end."""
