@@ -5,6 +5,7 @@ from __future__ import annotations
 from vramdoc.lint.rule import Rule
 from vramdoc.lint.rules import (
     conflicting_settings,
+    frozen_growth,
     ineffective_setting,
     late_setting,
     malformed_setting,
@@ -25,4 +26,5 @@ RULES: tuple[Rule, ...] = (
     setting_in_call.RULE,
     ineffective_setting.RULE,
     unexported_setting.RULE,
+    frozen_growth.RULE,
 )

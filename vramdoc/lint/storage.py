@@ -1,0 +1,319 @@
+"""Whose memory is behind a tensor: torch's own, or a file's, NumPy's, another process's, which torch cannot grow.
+
+The table was measured on torch 2.13 and 2.14 (c10::StorageImpl::resizable): being a view freezes nothing; a storage without an
+allocator is frozen, and so is one that was exported to NumPy once. Aliases (``detach``, ``view``, slices) are followed to where
+the storage was made; copies (``clone``, arithmetic, ``.cuda()``) end the search at themselves.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from vramdoc.lint.devices import cuda
+from vramdoc.lint.flow import Origin, Role, key_of
+from vramdoc.lint.literals import flag, number
+from vramdoc.lint.shapes import numel
+from vramdoc.lint.source import argument, receiver
+
+if TYPE_CHECKING:
+    from vramdoc.lint.source import Source
+
+
+class Owner(Enum):
+    """Who owns the bytes."""
+
+    TORCH = "torch"
+    FOREIGN = "someone else: torch refuses to grow it"
+    SHARED = "shared memory made here: growing it crashes"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where a storage comes from. ``what`` completes "its storage ..."."""
+
+    owner: Owner
+    what: str
+    root: ast.AST
+    numel: int | None = None
+    certain: bool = True
+    """False where the order of calls decides: one method exports, another grows."""
+
+
+_FROZEN_CALLS = {
+    "torch.from_numpy": "belongs to a NumPy array",
+    "torch.frombuffer": "belongs to a buffer object",
+    "torch.from_file": "is a mapped file",
+    "torch.UntypedStorage.from_file": "is a mapped file",
+    "torch.UntypedStorage._new_shared": "is shared memory",
+    "torch.from_dlpack": "was imported through DLPack",
+    "torch.utils.dlpack.from_dlpack": "was imported through DLPack",
+    "safetensors.torch.load_file": "is mapped from a safetensors file",
+    "safetensors.torch.load": "belongs to the bytes it was read from",
+    "torch.jit.load": "belongs to the archive it was read from",
+    "torch.export.load": "belongs to the archive it was read from",
+}
+_FROZEN_METHODS = {
+    "pin_memory": "is pinned host memory, allocated once",
+    "get_tensor": "is mapped from a safetensors file",
+    "get_slice": "is mapped from a safetensors file",
+    "_new_shared": "is shared memory",
+}
+_ALIASES = frozenset({
+    "detach", "detach_", "view", "view_as", "reshape", "contiguous", "t", "transpose", "permute", "squeeze", "unsqueeze", "narrow", "select",
+    "expand", "expand_as", "as_strided", "flatten", "unflatten", "movedim", "swapaxes", "requires_grad_", "cpu", "diagonal", "unbind",
+    "chunk", "split", "untyped_storage", "storage", "_typed_storage", "items", "values", "keys", "get", "pop", "popitem", "setdefault",
+    "numpy_", "resize_", "resize_as_", "set_", "share_memory_", "__getitem__", "as_subclass", "T", "squeeze_", "unsqueeze_", "t_",
+})  # fmt: skip
+"""Methods whose result has the storage of what they are called on (or, of a dictionary, holds its tensors)."""
+_ALIAS_ATTRIBUTES = frozenset({"data", "T", "mT", "H", "real", "imag"})
+_WRAPPERS = frozenset({
+    "torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.nn.Buffer", "enumerate", "zip", "list", "tuple", "sorted", "reversed",
+    "iter", "next", "dict", "torch.detach", "torch.reshape", "torch.squeeze", "torch.unsqueeze", "torch.transpose", "typing.cast",
+    "collections.OrderedDict",
+})  # fmt: skip
+"""Calls whose result is, or holds, their arguments."""
+
+
+def storages(source: Source, node: ast.AST) -> list[Storage]:
+    """The storages that a tensor (or a container of tensors) may have, one for each place it may come from."""
+    roots = list(dict.fromkeys(_roots(source, node, 0)))
+    frozen = _frozen_here(source, node, roots)
+    return [frozen.get(root) or _made(source, root) for root in roots]
+
+
+_DEEPEST = 16
+
+
+def _roots(source: Source, node: ast.AST, depth: int) -> Iterator[ast.AST]:
+    """The expressions (or parameters) that made the storage."""
+    if depth > _DEEPEST:
+        yield node
+        return
+    for origin in source.flow.origins(node):
+        if origin.role is Role.ADDED:
+            continue
+        if origin.role in {Role.PARAMETER, Role.UNKNOWN}:
+            yield origin.node
+            continue
+        yield from _through(source, origin, depth + 1)
+
+
+def _through(source: Source, origin: Origin, depth: int) -> Iterator[ast.AST]:
+    node = origin.node
+    if isinstance(node, ast.Attribute) and node.attr in _ALIAS_ATTRIBUTES:
+        yield from _roots(source, node.value, depth)
+    elif isinstance(node, ast.Subscript):
+        yield from _indexed(source, node, depth)
+    elif isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+        for element in node.elts:
+            yield from _roots(source, element, depth)
+    elif isinstance(node, ast.Dict):
+        for value in node.values:
+            yield from _roots(source, value, depth)
+    elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+        yield from _roots(source, node.elt, depth)
+    elif isinstance(node, ast.DictComp):
+        yield from _roots(source, node.value, depth)
+    elif isinstance(node, ast.Call):
+        yield from _call(source, node, depth)
+    else:
+        yield node
+
+
+def _indexed(source: Source, node: ast.Subscript, depth: int) -> Iterator[ast.AST]:
+    index = node.slice
+    # x[mask] and x[[0, 2]] gather into new memory; everything else is a view (or an entry of a dictionary or list).
+    if isinstance(index, (ast.List, ast.Compare)):
+        yield node
+        return
+    if isinstance(index, ast.Constant):
+        for origin in source.flow.origins(node.value):
+            if isinstance(origin.node, ast.Dict):
+                for key, value in zip(origin.node.keys, origin.node.values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value == index.value:
+                        yield from _roots(source, value, depth)
+                        return
+    yield from _roots(source, node.value, depth)
+
+
+def _call(source: Source, call: ast.Call, depth: int) -> Iterator[ast.AST]:
+    name = source.qualname(call.func) or ""
+    if name in _WRAPPERS:
+        for value in call.args:
+            yield from _roots(source, value, depth)
+        return
+    target = receiver(call)
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    converts = name in {"torch.as_tensor", "torch.asarray"} and call.args and not call.keywords
+    if converts and not from_numpy(source, call.args[0]):
+        yield from _roots(source, call.args[0], depth)
+    elif name.startswith(("torch.", "numpy.", "safetensors.")):
+        yield call
+    elif target is not None and (method in _ALIASES or _in_place(method)):
+        yield from _roots(source, target, depth)
+    elif method == "new" and len(call.args) == 1:
+        yield from _roots(source, call.args[0], depth)
+    elif target is not None and method == "to" and _stays(source, call):
+        yield from _roots(source, target, depth)
+    else:
+        yield call
+
+
+def _in_place(method: str) -> bool:
+    return method.endswith("_") and not method.endswith("__") and not method.startswith("_")
+
+
+def _stays(source: Source, call: ast.Call) -> bool:
+    """Whether ``.to(...)`` names the host and nothing else: no copy of a tensor that is there already."""
+    return len(call.args) == 1 and not call.keywords and _is_host(source, call.args[0])
+
+
+def _is_host(source: Source, node: ast.AST) -> bool:
+    return cuda(source, node) is False and all(
+        isinstance(o.node, (ast.Constant, ast.Call)) for o in source.flow.origins(node)
+    )
+
+
+def from_numpy(source: Source, node: ast.AST) -> bool:
+    """Whether an expression is certainly a NumPy array."""
+    origins = source.flow.origins(node)
+    return bool(origins) and all(_is_array(source, origin) for origin in origins)
+
+
+def _is_array(source: Source, origin: Origin) -> bool:
+    node = origin.node
+    if isinstance(node, ast.Subscript):
+        return from_numpy(source, node.value)
+    if not isinstance(node, ast.Call):
+        return False
+    if (source.qualname(node.func) or "").startswith("numpy."):
+        return True
+    target = receiver(node)
+    method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    if method in {"numpy", "to_numpy"}:
+        return True
+    return (
+        target is not None
+        and method in {"astype", "reshape", "copy", "ravel"}
+        and from_numpy(source, target)
+    )
+
+
+def _made(source: Source, root: ast.AST) -> Storage:
+    """What the expression at the root says about the storage it makes."""
+    if not isinstance(root, ast.Call):
+        computed = isinstance(root, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript))
+        return Storage(Owner.TORCH if computed else Owner.UNKNOWN, "", root)
+    name = source.qualname(root.func) or ""
+    method = root.func.attr if isinstance(root.func, ast.Attribute) else ""
+    size = numel(source, root)
+    if name in {"torch.load", "safetensors.torch.load_file"}:
+        return _loaded(source, root, name)
+    if name.endswith("DataLoader"):
+        return _batch(source, root)
+    frozen = _FROZEN_CALLS.get(name)
+    if (
+        name in {"torch.as_tensor", "torch.asarray"}
+        and root.args
+        and from_numpy(source, root.args[0])
+    ):
+        frozen = _FROZEN_CALLS["torch.from_numpy"]
+    if frozen is None and not name.startswith("torch."):
+        frozen = _FROZEN_METHODS.get(method)
+    if frozen is not None:
+        return Storage(Owner.FOREIGN, frozen, root, size)
+    if name.startswith("torch.") or _copies(source, root, method):
+        return Storage(Owner.TORCH, "", root, size)
+    return Storage(Owner.UNKNOWN, "", root)
+
+
+_COPIES = frozenset({
+    "clone", "cuda", "repeat", "new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", "empty_like", "zeros_like",
+})  # fmt: skip
+
+
+def _copies(source: Source, call: ast.Call, method: str) -> bool:
+    """Whether a method's result is certainly new memory: ``.to`` only where the device is certainly another."""
+    return method in _COPIES or (method == "to" and any(cuda(source, a) for a in call.args))
+
+
+def _loaded(source: Source, call: ast.Call, name: str) -> Storage:
+    if name == "torch.load":
+        where = argument(call, "map_location", 1)
+        what = (
+            "is mapped from the checkpoint file"
+            if flag(call, "mmap")
+            else "belongs to the checkpoint it was read from"
+        )
+    else:
+        where, what = argument(call, "device", 1), _FROZEN_CALLS[name]
+    if where is None or _is_host(source, where) or isinstance(where, ast.Lambda):
+        return Storage(Owner.FOREIGN, what, call)
+    return Storage(Owner.TORCH if cuda(source, where) else Owner.UNKNOWN, "", call)
+
+
+def _batch(source: Source, call: ast.Call) -> Storage:
+    """What iterating a DataLoader yields: shared memory of a worker, if there are workers."""
+    workers = number(source, argument(call, "num_workers", 5))
+    if argument(call, "num_workers", 5) is not None and workers != 0:
+        owner = Owner.FOREIGN if workers else Owner.UNKNOWN
+        return Storage(owner, "is shared memory of a DataLoader worker", call)
+    return Storage(Owner.UNKNOWN, "", call)
+
+
+# What happens to a storage after it was made
+
+
+def _frozen_here(source: Source, use: ast.AST, roots: list[ast.AST]) -> dict[ast.AST, Storage]:
+    """Roots that were exported or shared before ``use``, or may have been by another method."""
+    found: dict[ast.AST, Storage] = {}
+    for call, target, owner, what in _freezes(source):
+        if call is use or source.within(use, call):
+            continue
+        shared = set(_roots(source, target, 0)) & set(roots)
+        order = _order(source, call, use, shared) if shared else None
+        for root in shared if order is not None else ():
+            made = _made(source, root)
+            if made.owner is not Owner.FOREIGN:
+                line = f"{what} (line {call.lineno})"
+                found[root] = Storage(owner, line, root, made.numel, certain=bool(order))
+    return found
+
+
+def _freezes(source: Source) -> Iterator[tuple[ast.Call, ast.AST, Owner, str]]:
+    exported = "was handed to NumPy"
+    for call in source.calls_named("numpy", "__array__"):
+        target = receiver(call)
+        if target is not None and not (source.qualname(call.func) or "").startswith("numpy."):
+            yield call, target, Owner.FOREIGN, exported
+    for call in source.calls_named("asarray", "array", "ascontiguousarray"):
+        name = source.qualname(call.func) or ""
+        copies = name == "numpy.array" and flag(call, "copy") is not False
+        if name.startswith("numpy.") and call.args and not copies and len(call.args) == 1:
+            yield call, call.args[0], Owner.FOREIGN, exported
+    for call in source.calls_named("share_memory_"):
+        target = receiver(call)
+        if target is not None:
+            yield call, target, Owner.SHARED, "was moved to shared memory"
+
+
+def _order(source: Source, event: ast.Call, use: ast.AST, roots: set[ast.AST]) -> bool | None:
+    """True: ``event`` comes before ``use``. False: it may, being in another method. None: it does not."""
+    if source.function(event) is not source.function(use):
+        inside = source.class_of(event)
+        together = inside is not None and inside is source.class_of(use)
+        return False if together and (key_of(use) or "").startswith("self.") else None
+    taken, here = source.flow.branches(event), source.flow.branches(use)
+    if any(node in here and here[node] != arm for node, arm in taken.items()):
+        return None
+    if source.position[event] < source.position[use]:
+        return True
+    again = next((loop for loop in source.loops(use) if source.within(event, loop)), None)
+    if again is not None and not any(source.within(root, again) for root in roots):
+        return True
+    return None
