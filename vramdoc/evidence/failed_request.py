@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from vramdoc.evidence.measure import DEFAULT_POOL, SMALL_REQUEST, fragmentation
+from vramdoc.allocator.sizes import SMALL_SIZE, allocation_size
+from vramdoc.evidence.measure import DEFAULT_POOL, fragmentation
 from vramdoc.evidence.oom import OomAnatomy
 from vramdoc.evidence.origin import device_of_interest, rows_of, source_of, trace_of
+from vramdoc.evidence.pages import large_segment_size
 from vramdoc.facts import Fact, Source
-from vramdoc.units import MIB
 
 if TYPE_CHECKING:
     from vramdoc.evidence.fragmentation import Fragmentation, GroupUse
@@ -41,7 +42,9 @@ def anatomy_from_snapshot(
     event = trace[int(failures[-1])]
     source = source_of(manifest)
     anatomy = OomAnatomy(
-        requested=_bytes("requested", allocation_size(event.size), source, _EVENT),
+        requested=_bytes(
+            "requested", allocation_size(event.size, large_segment_size(snapshot)), source, _EVENT
+        ),
         free=_bytes("free", event.device_free or 0, source, _EVENT),
         total=_total(manifest, source),
         expandable_on=_expandable(snapshot, device),
@@ -66,15 +69,6 @@ def merge_anatomy(message: OomAnatomy | None, snapshot: OomAnatomy | None) -> Oo
     }
     stronger["extra"] = {**message.extra, **snapshot.extra}
     return replace(message, **stronger)
-
-
-def allocation_size(rounded: int) -> int:
-    """What ``rounded`` bytes ask from CUDA in a classic segment (get_allocation_size, allocator-spec 1.5)."""
-    if rounded <= SMALL_REQUEST:
-        return 2 * MIB
-    if rounded < 10 * MIB:
-        return 20 * MIB
-    return -(-rounded // (2 * MIB)) * 2 * MIB
 
 
 def _with_layout(
@@ -110,7 +104,7 @@ def _seat(group: GroupUse, event: TraceEvent) -> str:
     """Where a group's free memory sits, seen from the failed request: the first thing that keeps it from being used."""
     if group.pool_id != (event.pool_id or DEFAULT_POOL):
         return "inactive_other_pool"
-    if group.pool != ("small" if event.size <= SMALL_REQUEST else "large"):
+    if group.pool != ("small" if event.size <= SMALL_SIZE else "large"):
         return "inactive_other_class"
     return "inactive_usable" if group.stream == event.stream else "inactive_other_stream"
 

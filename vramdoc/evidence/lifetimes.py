@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vramdoc.allocator.sizes import MIN_BLOCK
 from vramdoc.evidence.origin import rows_of, trace_of
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 BEFORE = -1
 """``started`` of an allocation older than the trace."""
-MIN_BLOCK = 512
-"""kMinBlockSize: block sizes are multiples of it (allocator-spec 1.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vramdoc.allocator.sizes import MIN_BLOCK, SMALL_SIZE
 from vramdoc.evidence.fragmentation import Fragmentation, GroupUse
-from vramdoc.evidence.lifetimes import MIN_BLOCK
 from vramdoc.evidence.origin import rows_of, source_of, trace_of
 from vramdoc.evidence.pages import page_bytes, whole_pages
 from vramdoc.evidence.timeline import LEVELS, timeline
 from vramdoc.evidence.usage import Levels, Usage
-from vramdoc.units import MIB
 
 if TYPE_CHECKING:
     from vramdoc.evidence.timeline import Timeline
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from vramdoc.snapshot.model import SegmentInfo, Snapshot
 
 DEFAULT_POOL = (0, 0)
-SMALL_REQUEST = MIB
-"""kSmallSize: rounded requests up to it live in the small pool (allocator-spec 1.1)."""
 STATISTICS = {level: f"{level}_bytes.all" for level in LEVELS}
 """torch.cuda.memory_stats() keys of the levels; ``.current`` and ``.peak`` follow."""
 
@@ -182,7 +179,7 @@ def _smallest_requests(snapshot: Snapshot, device: int) -> Mapping[tuple[str, in
     size = np.maximum(-(-trace.size[rows] // MIN_BLOCK) * MIN_BLOCK, MIN_BLOCK)
     stream = trace.stream[rows]
     smallest = {}
-    for pool, belongs in (("small", size <= SMALL_REQUEST), ("large", size > SMALL_REQUEST)):
+    for pool, belongs in (("small", size <= SMALL_SIZE), ("large", size > SMALL_SIZE)):
         for own in np.unique(stream[belongs]):
             smallest[pool, int(own)] = int(size[belongs & (stream == own)].min())
     return smallest
