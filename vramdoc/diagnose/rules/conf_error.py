@@ -13,7 +13,7 @@ from vramdoc.diagnose.answers import (
     undecided,
 )
 from vramdoc.diagnose.rule import Rule
-from vramdoc.diagnose.settings import SINCE, nearest_key
+from vramdoc.diagnose.settings import FORMER, introduced, nearest_key
 from vramdoc.diagnose.verdict import Confidence, Verdict
 from vramdoc.evidence.case import Case
 
@@ -62,7 +62,7 @@ def _unknown_key(incident: Incident) -> Verdict:
     reading = incident.readings["key"]
     key = reading.text
     name, separator, value = key.partition("=")
-    if separator and name in SINCE:
+    if separator and introduced(name):
         return confirmed(
             ID,
             f"The setting is written with = where the allocator wants a colon: write {name}:{value}.",
@@ -72,14 +72,19 @@ def _unknown_key(incident: Incident) -> Verdict:
                 _NOTHING_ALLOCATED,
             ],
         )
-    if key in SINCE:
-        since = SINCE[key]
+    if since := introduced(key):
         return confirmed(
             ID,
-            f"The option {key} is spelled right, but this torch is too old to know it"
-            + (f": it came with torch {since}." if since else ": it came with a later release."),
+            f"The option {key} is spelled right, but this torch is too old to know it: torch {since} does.",
             [cite(reading, "key")],
             notes=["Use a newer torch, or leave the option out.", _NOTHING_ALLOCATED],
+        )
+    if key in FORMER:
+        return confirmed(
+            ID,
+            f"The option {key} existed in torch {FORMER[key]} only; leave it out.",
+            [cite(reading, "key")],
+            notes=[_NOTHING_ALLOCATED],
         )
     guess = nearest_key(name or key)
     return confirmed(

@@ -106,7 +106,7 @@ RULE = Rule(
     meaning="The option is valid, but this build, operating system, kernel or combination of features does not support it: it is ignored with a warning, or fails when it is used.",
     how_decided="torch's own warning or error; in a recording also expandable_segments:True with a Windows build before torch 2.14.",
     not_to_confuse_with="conf-error (not accepted anywhere), conf-ineffective (set too late or under a name that is not read).",
-    remedies=("RX-EXPANDABLEOFF", "RX-ASYNC"),
+    remedies=("RX-EXPANDABLEOFF",),
     references=(
         "c10/cuda/CUDAAllocatorConfig.h: PYTORCH_C10_DRIVER_API_SUPPORTED",
         "pytorch#122057, #147851, #192330",

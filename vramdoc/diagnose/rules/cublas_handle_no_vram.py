@@ -194,7 +194,13 @@ RULE = Rule(
         "From a text: cublasCreate with ALLOC_FAILED or NOT_INITIALIZED and no earlier error is most often this (15 of 43 public findings), but not certain: 10 were masked asserts, 10 library mismatches."
     ),
     not_to_confuse_with="cublas-masked-device-assert, cublas-library-mismatch. A failed workspace is an ordinary OutOfMemoryError: workspaces come from PyTorch's pool. Masks or mixed dtypes are no cause.",
-    remedies=("RX-WARMHANDLE", "RX-FRACTION", "RX-EMPTYCACHE", "RX-BATCH", "RX-SETDEV"),
+    remedies=(
+        "RX-WARMHANDLE",
+        "RX-FRACTION",
+        "RX-EMPTYCACHE",
+        "RX-SETDEV",
+        "RX-BATCH",
+    ),
     references=(
         "aten/src/ATen/cuda/CublasHandlePool.cpp",
         "aten/src/ATen/cuda/detail/DeviceThreadHandles.h",

@@ -210,7 +210,11 @@ RULE = Rule(
         "this process's own context, would have covered it and is at least a quarter of the device (one process's own share outside the pool was never seen above 15 %)."
     ),
     not_to_confuse_with="non-pytorch-memory (this process's own context, NCCL, graphs). An empty process table does not mean that nobody is there.",
-    remedies=("RX-OTHERPROC", "RX-SETDEV", "RX-LIMIT"),
+    remedies=(
+        "RX-OTHERPROC",
+        "RX-SETDEV",
+        "RX-ENGINEBUDGET",
+    ),
     references=(
         "c10/cuda/CUDACachingAllocator.cpp: reportProcessMemoryInfo",
         "NVML nvmlDeviceGetComputeRunningProcesses",

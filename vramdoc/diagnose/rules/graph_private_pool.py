@@ -76,7 +76,11 @@ RULE = Rule(
         "Where the log shows a capture under way, the excess of this process outside the pool is attributed to it."
     ),
     not_to_confuse_with='fragmentation. A small private-pool clause in the message proves nothing; on MPS "private pool" is a Metal pool.',
-    remedies=("RX-GRAPHPOOL", "RX-EAGER", "RX-PAGED"),
+    remedies=(
+        "RX-EAGER",
+        "RX-GRAPHPOOL",
+        "RX-PAGED",
+    ),
     references=("c10/cuda/CUDACachingAllocator.cpp: PrivatePool, PR#124673", "pytorch#121932"),
     judge=judge,
 )

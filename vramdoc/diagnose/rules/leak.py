@@ -110,7 +110,11 @@ RULE = Rule(
     ),
     how_decided="In a recording: live bytes by line of code at equal moments of successive steps, rising in four of five. In a text: the traceback ends in a known collector. A single out-of-memory message leaves it open.",
     not_to_confuse_with="kv-growth, which is meant to grow; fragmentation (reserved grows, live does not); the first steps, which fill caches and optimizer state.",
-    remedies=("RX-OFFLOADEVAL", "RX-DETACH", "RX-BATCH"),
+    remedies=(
+        "RX-OFFLOADEVAL",
+        "RX-DETACH",
+        "RX-CLEARWS",
+    ),
     references=("transformers#17089, #7232, #8476",),
     judge=judge,
 )

@@ -163,7 +163,13 @@ RULE = Rule(
         "XPU: a single request of 4 GiB or more that the rest of the device could hold. MPS: allocated + other + requested above max allowed."
     ),
     not_to_confuse_with="true-capacity: the device is not full. 17179869184.00 GiB is 2^64 bytes and means that no limit is set.",
-    remedies=("RX-LIMIT", "RX-XPULIMIT", "RX-BATCH"),
+    remedies=(
+        "RX-LIMIT",
+        "RX-GCTHRESH",
+        "RX-MPSLIMIT",
+        "RX-XPULIMIT",
+        "RX-ENGINEBUDGET",
+    ),
     references=(
         "c10/cuda/CUDACachingAllocator.cpp: set_allowed_memory_maximum",
         "pytorch#111363",

@@ -205,10 +205,11 @@ RULE = Rule(
     ),
     not_to_confuse_with="ragged-batch; kv-growth: a cache that overflows shows as an index error or a lost token, never as this message.",
     remedies=(
-        "RX-CLONE",
+        "RX-FULLSTATE",
         "RX-NOASSIGN",
-        "RX-EXPORTCOPY",
+        "RX-CLONE",
         "RX-PREALLOC",
+        "RX-EXPORTCOPY",
         "RX-NOSHMGROW",
         "RX-ZOMBIE",
     ),

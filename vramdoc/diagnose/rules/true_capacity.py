@@ -158,14 +158,14 @@ RULE = Rule(
         "request proves nothing when it is 1 % of a full device."
     ),
     remedies=(
+        "RX-SHAPE",
+        "RX-SYSMEM",
         "RX-BATCH",
         "RX-SDPA",
         "RX-CHUNKPREFILL",
-        "RX-STATIC",
-        "RX-KVQUANT",
         "RX-PAGED",
-        "RX-SHAPE",
-        "RX-SYSMEM",
+        "RX-KVQUANT",
+        "RX-WSCFG",
     ),
     references=(
         "c10/cuda/CUDACachingAllocator.cpp: malloc, release_cached_blocks before raising",

@@ -1,0 +1,143 @@
+"""The catalogue of remedies, and the choice of those that fit a case. Nothing is tried here (``verify`` does).
+
+Two mapping rules hold everywhere: no allocator option against a device that is full of live tensors, and no empty_cache against the
+unallocated bytes of an out-of-memory message, which the allocator has already tried to return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from vramdoc.diagnose.rules import RULES
+from vramdoc.diagnose.verdict import Confidence, Outcome, Severity, Verdict
+from vramdoc.evidence.case import Case
+from vramdoc.prescribe.circumstances import CONDITIONS, Circumstances, circumstances
+from vramdoc.prescribe.prescription import Prescription, Verification, VerificationStatus
+from vramdoc.prescribe.remedies.allocator_settings import ALLOCATOR_SETTINGS
+from vramdoc.prescribe.remedies.machine import MACHINE
+from vramdoc.prescribe.remedies.program import PROGRAM
+from vramdoc.prescribe.remedy import Remedy
+from vramdoc.prescribe.snippets import environment_snippets, settings_text, variable_for
+from vramdoc.units import MIB
+
+CATALOGUE: Mapping[str, Remedy] = {
+    remedy.id: remedy for remedy in (*ALLOCATOR_SETTINGS, *PROGRAM, *MACHINE)
+}
+"""Every remedy by id."""
+
+_REMEDIES_OF = {rule.id: rule.remedies for rule in RULES}
+_SEVERITIES = (Severity.ERROR, Severity.WARNING)
+_ONLY_WHEN_SURE = frozenset({"RX-BATCH"})
+"""Costly changes that a mere likelihood does not justify."""
+_RECORD = (
+    "vramdoc record -- python your_script.py    # before and after the change, then: vramdoc diff"
+)
+
+
+def candidates(verdicts: Sequence[Verdict], case: Case) -> list[Prescription]:
+    """Changes worth trying against what is confirmed, best first: errors before warnings, then by the bytes they explain."""
+    around = circumstances(case)
+    held = [v for v in verdicts if v.outcome is Outcome.CONFIRMED and v.severity in _SEVERITIES]
+    held.sort(key=lambda v: (_SEVERITIES.index(v.severity), -v.explains_bytes, v.id))
+    chosen: dict[str, Remedy] = {}
+    for verdict in held:
+        for remedy in _fitting(verdict, around):
+            chosen.setdefault(remedy.id, remedy)
+    return [_prescription(remedy, around, case) for remedy in chosen.values()]
+
+
+def _fitting(verdict: Verdict, around: Circumstances) -> Iterator[Remedy]:
+    for remedy_id in _REMEDIES_OF[verdict.id]:
+        remedy = CATALOGUE[remedy_id]
+        sure = verdict.confidence is not Confidence.LOW or remedy_id not in _ONLY_WHEN_SURE
+        if sure and all(CONDITIONS[need](around) for need in remedy.needs):
+            yield remedy
+
+
+def _prescription(remedy: Remedy, around: Circumstances, case: Case) -> Prescription:
+    conf = _alloc_conf(remedy, around)
+    return Prescription(
+        id=remedy.id,
+        title=remedy.title,
+        change=remedy.change,
+        serves=remedy.serves,
+        risk=remedy.risk,
+        limits=remedy.limits,
+        alloc_conf=conf,
+        workload_change=remedy.workload_change,
+        snippets=_snippets(remedy, conf, around, case),
+        verification=Verification(
+            status=VerificationStatus.NOT_TRIED,
+            reason=_why_not_tried(case),
+            command=_command(remedy, conf, case),
+        ),
+    )
+
+
+def _alloc_conf(remedy: Remedy, around: Circumstances) -> str | None:
+    """The whole string to set: what is in force already, less what the change makes pointless."""
+    if not remedy.settings:
+        return None
+    changed = dict(remedy.settings)
+    if "max_split_size_mb" in changed and around.requested:
+        changed["max_split_size_mb"] = str(split_size(around.requested))
+    alone = {"expandable_segments", "backend"} & changed.keys()
+    kept = {} if alone else {k: v for k, v in around.settings.items() if k != "expandable_segments"}
+    return settings_text({**kept, **changed})
+
+
+def split_size(requested: int) -> int:
+    """The largest power of two in MiB below the request (at least 64): blocks that could serve it stay whole."""
+    size = 64
+    while size * 2 * MIB <= requested and size < 1024:
+        size *= 2
+    return size
+
+
+def _snippets(
+    remedy: Remedy, conf: str | None, around: Circumstances, case: Case
+) -> dict[str, str]:
+    variables = {
+        name: value.format(idle_gpu=_idle_gpu(case)) for name, value in remedy.environment.items()
+    }
+    if conf is not None:
+        name = variable_for(around.release, in_use=around.variable, is_rocm=around.is_rocm)
+        variables[name] = conf
+    snippets = environment_snippets(variables) if variables else {}
+    if remedy.python:
+        snippets["python"] = remedy.python
+    if remedy.command_line:
+        snippets["bash"] = "\n".join(
+            part for part in (remedy.command_line, snippets.get("bash", "")) if part
+        )
+    return snippets
+
+
+def _idle_gpu(case: Case) -> str:
+    """The GPU with most free memory in a table that the text shows; 1 as an example where there is none."""
+    rows = (
+        [o.readings for o in case.crash.observations if o.kind == "gpu-row"]
+        if case.crash is not None
+        else []
+    )
+    if not rows:
+        return "1"
+    emptiest = max(rows, key=lambda row: int(row["total"].value) - int(row["used"].value))
+    return str(emptiest["device"].value)
+
+
+def _why_not_tried(case: Case) -> str:
+    if case.manifest is None and case.snapshot is None and case.oom_snapshot is None:
+        return "from a text alone nothing can be run or replayed"
+    return "not tried yet"
+
+
+def _command(remedy: Remedy, conf: str | None, case: Case) -> str:
+    """What verifies the change, where we could not."""
+    if remedy.check:
+        return remedy.check
+    if conf is None:
+        return _RECORD
+    if case.snapshot is not None or case.oom_snapshot is not None:
+        return f"vramdoc compare-alloc-configs {case.name}"
+    return f"vramdoc record --alloc-conf '{conf}' -- python your_script.py"

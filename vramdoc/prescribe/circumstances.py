@@ -1,0 +1,152 @@
+"""What decides whether a remedy fits a case: platform, release, backend, settings in force, who is at work. Named conditions, no remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from vramdoc.diagnose.settings import entries, release_of
+from vramdoc.diagnose.shortage import Situation, shortage
+from vramdoc.evidence.case import Case
+
+_ENGINES = ("vllm", "sglang", "tgi")
+_DECODERS = ("cache", "sessions", "new_tokens")
+"""Keys of a recorded workload that generates text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """The facts that conditions look at."""
+
+    platform: str | None
+    """``linux``, ``windows``, ``wsl``, ``macos``, or None where nothing shows it."""
+    release: tuple[int, int] | None
+    """The torch release, else the newest one that prints the wording."""
+    oldest_release: tuple[int, int] | None
+    variable: str
+    """The variable that a visible setting stands in, else empty."""
+    is_rocm: bool
+    backend: str
+    """``cuda``, ``async``, ``xpu``, ``mps``."""
+    settings: Mapping[str, str]
+    """Allocator options in force or visible."""
+    signs: frozenset[str]
+    situation: Situation | None
+    requested: int | None
+    is_spilled: bool
+    """The pool is larger than the device, so the driver uses host memory."""
+    several_processes: bool
+    has_limit: bool
+    pending: bool
+    is_segfault: bool
+
+
+def circumstances(case: Case) -> Circumstances:
+    """Look a case over."""
+    log, manifest, found = case.crash, case.manifest, shortage(case)
+    snapshot = case.oom_snapshot or case.snapshot
+    version = manifest.versions.get("torch") if manifest is not None else None
+    newest = version or (log.torch_version or log.torch_at_most if log is not None else None)
+    conf = (
+        manifest.alloc_conf
+        if manifest is not None
+        else (log.alloc_conf or "" if log is not None else "")
+    )
+    if not conf and snapshot is not None:
+        conf = snapshot.alloc_conf
+    backend = case.oom.extra.get("backend") if case.oom is not None else None
+    variable = log.signs.get("alloc-conf-variable") if log is not None else None
+    pending = case.oom.extra.get("pending") if case.oom is not None else None
+    return Circumstances(
+        platform=_platform(case),
+        release=release_of(newest),
+        oldest_release=release_of(
+            version or (log.torch_version or log.torch_at_least if log is not None else None)
+        ),
+        variable=_variable_in_use(case) or (variable.text if variable is not None else ""),
+        is_rocm="HIP" in (case.oom.text if case.oom is not None else "")
+        or bool(manifest and manifest.versions.get("rocm")),
+        backend=str(backend.value) if backend is not None else "cuda",
+        settings=entries(conf),
+        signs=frozenset(log.signs if log is not None else ()) | _workload_signs(case),
+        situation=found.situation if found is not None else None,
+        requested=found.balance.requested if found is not None else None,
+        is_spilled=found is not None
+        and (found.balance.reserved or 0) > (found.balance.total or found.balance.reserved or 0),
+        several_processes=case.oom is not None and len(case.oom.other_processes) > 1,
+        has_limit=found is not None and found.balance.allowed is not None,
+        pending=pending is not None and bool(pending.value),
+        is_segfault=log is not None and log.first("segfault") is not None,
+    )
+
+
+def _platform(case: Case) -> str | None:
+    if case.manifest is not None:
+        system = case.manifest.platform.get("system", "").lower()
+        return {"darwin": "macos"}.get(system, system) or None
+    return case.crash.platform if case.crash is not None else None
+
+
+def _variable_in_use(case: Case) -> str:
+    names = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+    variables = case.manifest.environment if case.manifest is not None else {}
+    return next((name for name in names if name in variables), "")
+
+
+def _workload_signs(case: Case) -> frozenset[str]:
+    """Our own workloads and caches count as signs of generation."""
+    manifest = case.manifest
+    if manifest is not None and any("kv_bytes" in phase.detail for phase in manifest.phases):
+        return frozenset({"generation"})
+    log = case.crash
+    if log is None:
+        return frozenset()
+    files = " ".join(f"{file} {function}" for file, _, function in log.frames)
+    generates = any(
+        word in files
+        for word in ("cache_utils", "generation", "generate", "attention", "modeling_")
+    )
+    engine_kv = log.first("engine-kv", "engine-no-kv", "cache-overflow") is not None
+    return frozenset(
+        {"generation"} if generates or (engine_kv and not {"vllm"} & log.signs.keys()) else ()
+    )
+
+
+def _can_expand(c: Circumstances) -> bool:
+    """Whether this platform and release has expandable segments (allocator-spec 4.9)."""
+    if c.backend != "cuda" or c.platform == "macos":
+        return False
+    if c.platform == "windows":
+        return c.oldest_release is not None and c.oldest_release >= (2, 14)
+    if c.is_rocm:
+        return c.release is None or c.release >= (2, 12)
+    return c.release is None or c.release >= (2, 1)
+
+
+CONDITIONS: Mapping[str, Callable[[Circumstances], bool]] = {
+    "expandable": lambda c: (
+        _can_expand(c)
+        and c.settings.get("expandable_segments") != "True"
+        and c.settings.get("backend", "native") == "native"
+    ),
+    "no-expandable": lambda c: not _can_expand(c) or c.platform == "wsl",
+    "native": lambda c: c.backend == "cuda" and c.settings.get("backend", "native") == "native",
+    "split-unset": lambda c: "max_split_size_mb" not in c.settings,
+    "cuda": lambda c: c.backend in {"cuda", "async"},
+    "mps": lambda c: c.backend == "mps",
+    "xpu": lambda c: c.backend == "xpu",
+    "fraction": lambda c: c.has_limit and c.backend == "cuda",
+    "large-segments": lambda c: c.oldest_release is not None and c.oldest_release >= (2, 11),
+    "too-large": lambda c: c.situation is Situation.TOO_LARGE,
+    "spilled": lambda c: c.is_spilled,
+    "engine": lambda c: any(engine in c.signs for engine in _ENGINES),
+    "generation": lambda c: "generation" in c.signs,
+    "ranks": lambda c: c.several_processes or bool({"distributed", "deepspeed"} & c.signs),
+    "loading": lambda c: "checkpoint-load" in c.signs or "quantization" in c.signs,
+    "numpy": lambda c: not {"checkpoint-load", "quantization"} & c.signs,
+    "shared-memory": lambda c: c.is_segfault or "spawn" in c.signs,
+    "segfault": lambda c: c.is_segfault,
+    "pending": lambda c: c.pending,
+    "many-threads": lambda c: "backward" in c.signs and c.situation is not None,
+}
+"""Conditions that a remedy's ``needs`` name; all must hold."""

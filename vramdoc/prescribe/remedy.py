@@ -1,0 +1,43 @@
+"""Remedy: one entry of the catalogue, as data: what to change, what it costs, where it does not work, how it is tried.
+
+It knows no case; ``catalogue`` chooses the entries that fit one and turns them into prescriptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """One change that helps against some causes."""
+
+    id: str
+    title: str
+    change: str
+    """The change in one sentence."""
+    serves: tuple[str, ...]
+    """Verdict ids."""
+    effect: str
+    """What to expect when it works."""
+    risk: str
+    verify: str
+    """How the effect is checked: ``replay``, ``rerun``, ``probe`` or ``formula``, and by which figure."""
+    limits: str = ""
+    """Platforms, releases and circumstances where it does not work."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Allocator options, by key."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Other environment variables."""
+    python: str = ""
+    """Program lines, with a comment that says where they belong."""
+    command_line: str = ""
+    """A command line, where the change is one."""
+    workload_change: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of WorkloadSpec that try the same change on our own workload."""
+    check: str = ""
+    """The command that verifies it; empty for a recording before and after."""
+    needs: tuple[str, ...] = ()
+    """Names of conditions in ``circumstances`` that must hold for it to be proposed."""
