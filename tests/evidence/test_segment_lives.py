@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.report.traces import stepping_snapshot
+from vramdoc.evidence.lifetimes import lifetimes
 from vramdoc.evidence.segment_lives import segment_lives
 from vramdoc.evidence.timeline import timeline
 from vramdoc.snapshot.model import ACTIONS, SegmentInfo, Snapshot, Trace
@@ -79,3 +81,17 @@ def test_reserved_bytes_agree_with_the_timeline(path: Path) -> None:
     assert sum(lives.size[lives.at(int(levels.event[-1]))]) == levels.reserved[-1]
     for row in range(0, len(levels), max(1, len(levels) // 50)):
         assert sum(lives.size[lives.at(int(levels.event[row]))]) == levels.reserved[row]
+
+
+def test_a_layout_holds_all_bytes_of_its_moment() -> None:
+    snapshot = stepping_snapshot()
+    lives, allocations = segment_lives(snapshot, 0), lifetimes(snapshot, 0)
+    levels = timeline(snapshot, 0, allocations)
+    for row, event in enumerate(levels.event.tolist()):
+        sums = dict.fromkeys(("inactive", "active_pending_free", "active_allocated"), 0)
+        for pieces in lives.layout(event, allocations).values():
+            for state, size in pieces:
+                sums[state] += size
+        assert sum(sums.values()) == levels.reserved[row]
+        assert sums["active_allocated"] == levels.allocated[row]
+        assert sums["active_allocated"] + sums["active_pending_free"] == levels.active[row]
