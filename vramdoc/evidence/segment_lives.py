@@ -19,6 +19,7 @@ from vramdoc.evidence.pages import SMALL_PAGE
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from vramdoc.evidence.lifetimes import Lifetimes
     from vramdoc.snapshot.model import Snapshot, Trace
 
     Integers = npt.NDArray[np.int64]
@@ -63,6 +64,27 @@ class SegmentLives:
     def at(self, event: int) -> npt.NDArray[np.intp]:
         """Rows that are reserved after ``event`` (-1: before the trace began), by address."""
         return np.flatnonzero((self.started <= event) & (event < self.ended))
+
+    def layout(self, event: int, allocations: Lifetimes) -> dict[Group, list[tuple[str, int]]]:
+        """``(state, bytes)`` along each group's addresses after ``event``, in the states of a snapshot's blocks."""
+        live = allocations.live_after(event)
+        live = live[np.argsort(allocations.address[live], kind="stable")]
+        starts = allocations.address[live]
+        pieces: dict[Group, list[tuple[str, int]]] = {group: [] for group in self.groups}
+        for row in self.at(event).tolist():
+            at = int(self.address[row])
+            end = at + int(self.size[row])
+            own = pieces[self.groups[self.group[row]]]
+            for block in live[np.searchsorted(starts, at) : np.searchsorted(starts, end)].tolist():
+                start, size = int(allocations.address[block]), int(allocations.size[block])
+                if start > at:
+                    own.append(("inactive", start - at))
+                waits = allocations.given_back[block] <= event
+                own.append(("active_pending_free" if waits else "active_allocated", size))
+                at = start + size
+            if at < end:
+                own.append(("inactive", end - at))
+        return {group: found for group, found in pieces.items() if found}
 
 
 class _Open:

@@ -85,7 +85,9 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-_PLAIN_WORD = re.compile(r"[(\"']*[^\W_](?:[^\W_]|[-.,:;'%/+=()\"?])*|[-–+=/%?.,:;×]+|[0-9.,]+")
+_PLAIN_WORD = re.compile(
+    r"[(\"']*[^\W_](?:[^\W_]|[-.,:;'%/+=()\"?])*|[-–+=/%?.,:;×]+|[-+]?[0-9][0-9.,]*"
+)
 """Words that Markdown on any platform leaves alone. All else (_ * ` < > @ # ! [ ] | ~ \\ & $) gets a code span."""
 _LINKED = re.compile(r"://|www\.|^\W*(?:GH|gh)-\d|@|\b[0-9a-f]{7,40}\b")
 """What GitHub or GitLab would turn into a link by itself: addresses, GH-1, commit hashes."""

@@ -45,11 +45,12 @@ function segmentMap(canvas, onChoose) {
     const c = canvas.getContext("2d");
     c.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
     c.clearRect(0, 0, width, canvas.height);
-    const colours = Object.fromEntries(["used", "pending", "idle", "text", "line", "chosen"].map((n) => [n, css(`--${n}`)]));
+    const colours = Object.fromEntries(["used", "pending", "idle", "request", "text", "line", "chosen"].map((n) => [n, css(`--${n}`)]));
     c.font = "12px system-ui, sans-serif";
     for (const group of groups) {
       c.fillStyle = colours.text;
-      c.fillText(`${group.name}: ${size(group.total)} in ${group.segments.length} segment${group.segments.length > 1 ? "s" : ""}`, 0, group.top - 5);
+      const count = group.segments.length, held = group.segments[0].address ? ` in ${count} segment${count > 1 ? "s" : ""}` : "";
+      c.fillText(`${group.name}: ${size(group.total)}${held}`, 0, group.top - 5);
     }
     for (const block of blocks) {
       c.fillStyle = block.row >= 0 && site >= 0 && siteOf(block.row) === site ? colours.chosen : colours[block.state];

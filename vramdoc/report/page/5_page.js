@@ -29,6 +29,7 @@ function when(recording, event) {
 
 function describe(recording, block) {
   const a = recording.allocations, host = by("block");
+  if (!block.address) return host.replaceChildren(element("p", `${block.group.name}: ${size(block.size)}`));
   const rows = [["state", block.state], ["size", size(block.size)], ["address", `0x${block.address.toString(16)}`],
     ["segment", `${size(block.segment.size)} at 0x${block.segment.address.toString(16)}, ${block.group.name}`]];
   let stack = [];
@@ -69,6 +70,16 @@ function ranking(recording, host, name, onSite) {
   }));
 }
 
+// The failed request and the largest hole as groups of their own, so that the map draws them to its scale.
+function requestGroups(recording) {
+  const request = recording.request;
+  if (!request) return [];
+  const group = (name, bytes, state) => ({
+    name, total: bytes, segments: [{ address: 0, size: bytes, blocks: [{ row: -1, address: 0, size: bytes, state }] }],
+  });
+  return [group("the failed request", request.bytes, "request"), ...(request.hole ? [group("the largest hole for it", request.hole, "idle")] : [])];
+}
+
 async function start() {
   const onTheme = theme(), source = by("recording");
   if (!source) return;
@@ -88,7 +99,9 @@ async function start() {
     slider.dataset.moment = page.moment;
     slider.setAttribute("aria-valuenow", page.moment);
     slider.setAttribute("aria-valuetext", words);
-    const shown = map.show(layoutAt(recording, page.moment), (row) => a.kind_site[a.kind[row]]);
+    const layout = layoutAt(recording, page.moment);
+    if (page.moment === recording.moments.failure) layout.push(...requestGroups(recording));
+    const shown = map.show(layout, (row) => a.kind_site[a.kind[row]]);
     by("map").dataset.blocks = shown.blocks;
     if (!shown.kept) by("block").replaceChildren(element("p", "Choose a block in the map.", { class: "muted" }));
     if (chart) { chart.reveal(page.moment); chart.redraw(); }

@@ -1,0 +1,194 @@
+"""One workload under several allocator configs: a ranked table for the terminal, for a ticket, and for programs.
+
+It ranks nothing: rows come in the order in which they are to be shown. ``plots`` draws the same rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.text import Text
+
+from vramdoc.facts import Source
+from vramdoc.report import to_markdown, words
+from vramdoc.report.to_terminal import WIDE, Screen
+from vramdoc.units import format_bytes
+
+COMPARISON_SCHEMA = 1
+DEFAULT = "(default)"
+"""How the empty config string is shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRow:
+    """What one config did. Bytes and calls are None where nothing was measured, and ``note`` says why."""
+
+    config: str
+    """The PYTORCH_CUDA_ALLOC_CONF string; empty for the default."""
+    reserved_peak: int | None
+    active_peak: int | None
+    oom: bool
+    device_alloc: int | None
+    """cudaMalloc and map calls."""
+    device_free: int | None
+    source: Source
+    note: str = ""
+    """Why it failed or could not be tried, or what it costs."""
+
+    @property
+    def shown_config(self) -> str:
+        """The config as people read it."""
+        return self.config or DEFAULT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """All rows, best first, and what they have in common."""
+
+    rows: Sequence[ConfigRow]
+    target_name: str = ""
+    workload: str = ""
+    device: str = ""
+    command: str = ""
+    notes: Sequence[str] = field(default=())
+
+    @property
+    def baseline(self) -> ConfigRow | None:
+        """The row of the default config, when it is there."""
+        return next((row for row in self.rows if not row.config), None)
+
+
+def render_comparison_json(comparison: Comparison) -> str:
+    """The contract of design section 5: ``configs: [{config, reserved_peak, active_peak, oom, device_alloc, device_free, source}]``."""
+    rows = [{**asdict(row), "source": str(row.source)} for row in comparison.rows]
+    body: dict[str, Any] = {
+        "schema_version": COMPARISON_SCHEMA,
+        "target": comparison.target_name,
+        "configs": rows,
+        "workload": comparison.workload,
+        "device": comparison.device,
+        "command": comparison.command,
+        "notes": list(comparison.notes),
+    }
+    return json.dumps(body, indent=2) + "\n"
+
+
+def render_comparison(
+    comparison: Comparison, *, width: int = 80, colour: bool = False, ascii_only: bool = False
+) -> str:
+    """A table for a terminal: at 80 columns the config, peaks and outcome; from 110 on also calls, saving and source."""
+    screen = Screen(width=width, colour=colour, ascii_only=ascii_only)
+    wide = width >= WIDE
+    columns = [
+        ("config", "fold"),
+        ("peak reserved", "right"),
+        ("peak active", "right"),
+        ("", "left"),
+    ]
+    if wide:
+        columns[2:2] = [("against default", "right")]
+        columns += [("device calls", "right"), ("source", "left"), ("note", "fold")]
+    table = screen.table(columns, [])
+    for row in comparison.rows:
+        mark, style = ("✗ out of memory", "red") if row.oom else ("✓ ran", "green")
+        if row.reserved_peak is None and not row.oom:
+            mark, style = "? not tried", "yellow"
+        cells = [
+            Text(screen.say(row.shown_config)),
+            _size(row.reserved_peak),
+            _size(row.active_peak),
+            Text(screen.say(mark), style),
+        ]
+        if wide:
+            cells[2:2] = [Text(_saving(row, comparison.baseline))]
+            cells += [Text(_calls(row)), Text(str(row.source)), Text(screen.say(row.note))]
+        table.add_row(*cells)
+    screen.put(
+        screen.styled(
+            (f"{len(comparison.rows)} CONFIGS  ", "bold"), (comparison.target_name, "dim")
+        ),
+        table,
+    )
+    lines = [
+        ("Device", comparison.device),
+        ("Workload", comparison.workload),
+        ("Reproduce", comparison.command),
+    ]
+    if not wide:
+        notes = [f"{row.shown_config}: {row.note}" for row in comparison.rows if row.note]
+        lines += [("Note", note) for note in notes]
+    lines += [("Note", note) for note in comparison.notes]
+    kept = [line for line in lines if line[1]]
+    if kept:
+        screen.put("", screen.table([("", "left"), ("", "fold")], kept))
+    return screen.text()
+
+
+def render_comparison_markdown(comparison: Comparison) -> str:
+    """A table for a ticket."""
+    text, code = to_markdown.text, to_markdown.code
+    rows = [
+        [
+            code(row.shown_config),
+            _words(row.reserved_peak),
+            text(_saving(row, comparison.baseline)),
+            _words(row.active_peak),
+            "out of memory" if row.oom else "ran" if row.reserved_peak is not None else "not tried",
+            text(_calls(row)),
+            text(" ".join((str(row.source), row.note)).strip()),
+        ]
+        for row in comparison.rows
+    ]
+    headings = [
+        "config",
+        "peak reserved",
+        "against default",
+        "peak active",
+        "outcome",
+        "device calls",
+        "source",
+    ]
+    parts = [
+        f"## Allocator configs: {code(comparison.target_name)}"
+        if comparison.target_name
+        else "## Allocator configs"
+    ]
+    parts.append(to_markdown.table(headings, rows))
+    for name, value in (("device", comparison.device), ("workload", comparison.workload)):
+        if value:
+            parts.append(f"- {name}: {code(value)}")
+    parts += [f"- {text(note)}" for note in comparison.notes]
+    if comparison.command:
+        parts.append(to_markdown.block(comparison.command, "bash"))
+    used = sorted({row.source for row in comparison.rows}, key=list(Source).index)
+    parts += [f"- {source}: {words.SOURCES[source]}" for source in used]
+    return "\n\n".join(parts) + "\n"
+
+
+def _size(value: int | None) -> Text:
+    return Text(_words(value))
+
+
+def _words(value: int | None) -> str:
+    return "?" if value is None else format_bytes(value)
+
+
+def _saving(row: ConfigRow, baseline: ConfigRow | None) -> str:
+    if (
+        baseline is None
+        or baseline.reserved_peak is None
+        or row.reserved_peak is None
+        or row is baseline
+    ):
+        return ""
+    change = row.reserved_peak - baseline.reserved_peak
+    return f"{'+' if change > 0 else ''}{format_bytes(change)}"
+
+
+def _calls(row: ConfigRow) -> str:
+    if row.device_alloc is None or row.device_free is None:
+        return ""
+    return f"{row.device_alloc:,} + {row.device_free:,}"
