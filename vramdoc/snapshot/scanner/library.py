@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -37,20 +37,37 @@ def scanner_library() -> ctypes.CDLL | None:
 def build_scanner(
     *, cache: Path | None = None, environment: Mapping[str, str] = os.environ
 ) -> Path | None:
-    """Path of the compiled scanner.
+    """Path of the compiled scanner; see ``compile_once``."""
+    return compile_once(SOURCE, name="scanner", cache=cache, environment=environment)
+
+
+def compile_once(
+    source: Path,
+    *,
+    name: str,
+    headers: Sequence[Path] = (),
+    cache: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Path | None:
+    """Path of the shared library made of one C file; compiled at the first call on a machine, found again afterwards.
 
     Args:
+        source: the C file.
+        name: folder and file name in the cache.
+        headers: what it includes beside it; a change in them compiles it again.
         cache: where it is kept; the user's cache folder by default.
         environment: where ``CC`` and ``PATH`` are looked up.
 
     Returns:
-        None on Windows, without a compiler, or where the cache cannot be written: reading then takes longer, and nothing else.
+        None on Windows, without a compiler, or where the cache cannot be written: the reference is then slower, and nothing else.
     """
     if sys.platform == "win32":
         return None
-    key = hashlib.sha256(SOURCE.read_bytes() + repr((_FLAGS, os.uname().machine)).encode())
-    home = (cache or user_cache_path("vramdoc")) / "scanner"
-    final = home / f"scanner-{key.hexdigest()[:16]}.so"
+    key = hashlib.sha256(repr((_FLAGS, os.uname().machine)).encode())
+    for file in (source, *headers):
+        key.update(file.read_bytes())
+    home = (cache or user_cache_path("vramdoc")) / name
+    final = home / f"{name}-{key.hexdigest()[:16]}.so"
     if final.is_file():
         return final
     compiler = _find_compiler(environment)
@@ -61,7 +78,7 @@ def build_scanner(
         with tempfile.TemporaryDirectory(prefix=".building-", dir=home) as folder:
             built = Path(folder) / final.name
             subprocess.run(
-                [compiler, *_FLAGS, "-o", str(built), str(SOURCE)],
+                [compiler, *_FLAGS, "-o", str(built), str(source)],
                 capture_output=True,
                 check=True,
                 timeout=_LONGEST_COMPILATION_S,
