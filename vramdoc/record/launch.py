@@ -20,6 +20,7 @@ from vramdoc import errors
 from vramdoc.allocator.config import AllocatorConfig
 from vramdoc.errors import VramdocError
 from vramdoc.record.child_process import BoundedLog, run_child
+from vramdoc.record.cublas_watch import with_cublas_watch
 from vramdoc.record.device_choice import choose_device
 from vramdoc.record.ending import OomKills, exit_of_status, read_oom_kills
 from vramdoc.record.environment import with_alloc_conf
@@ -119,7 +120,7 @@ class _Run:
         try:
             status = run_child(
                 argv,
-                environment={**environment, "PYTHONFAULTHANDLER": "1"},
+                environment=with_cublas_watch({**environment, "PYTHONFAULTHANDLER": "1"}),
                 request=json.dumps(request).encode() + b"\n",
                 log=log,
                 report=lambda line: self._hear(line, log),

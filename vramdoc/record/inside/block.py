@@ -36,7 +36,6 @@ def record_block(name: str, root: Path) -> Iterator[Path | None]:
         yield None
         return
     from vramdoc.record.inside.history import is_history_on, stop_history
-    from vramdoc.record.inside.levels import device_in_use
     from vramdoc.record.inside.recorder import Recorder
     from vramdoc.record.inside.surroundings import describe_device, kind_of_device
 
@@ -45,8 +44,10 @@ def record_block(name: str, root: Path) -> Iterator[Path | None]:
     folder = create_folder(root, name, datetime.now(timezone.utc))
     was_on = is_history_on()
     recorder = Recorder(folder, first_manifest("block", name, os.environ))
-    device = describe_device(kind_of_device(), f"cuda:{device_in_use()}", device_in_use(), {})
-    recorder.begin(device, max_entries=None if was_on else MAX_ENTRIES)
+    index = torch.cuda.current_device()
+    device = describe_device(kind_of_device(), f"cuda:{index}", index, {})
+    recorder.begin()
+    recorder.begin_history(device, max_entries=None if was_on else MAX_ENTRIES)
     marks.begin(recorder)
     ending = Exit(kind=ExitKind.SUCCESS)
     try:

@@ -22,6 +22,7 @@ import torch
 
 from vramdoc.errors import StorageProblem, VramdocError
 from vramdoc.record.ending import exit_of_exception, qualified_name
+from vramdoc.record.inside.guards import install
 from vramdoc.record.inside.recorder import Recorder
 from vramdoc.record.inside.surroundings import (
     describe_device,
@@ -99,7 +100,8 @@ def _start(request: Mapping[str, Any], channel: Channel) -> Recorder:
         on_phase=lambda name: channel.send(phase=name),
         on_progress=channel.send_progress,
     )
-    recorder.begin(
+    recorder.begin()
+    recorder.begin_history(
         describe_device(device["kind"], device["key"], device["index"], measured),
         max_entries=request["max_entries"],
         stacks=request["stacks"],
@@ -110,6 +112,7 @@ def _start(request: Mapping[str, Any], channel: Channel) -> Recorder:
 
 
 def _run(spec: WorkloadSpec, recorder: Recorder) -> int:
+    guards = install(recorder.observe)
     try:
         held = run(spec, recorder)
     except VramdocError:
@@ -117,9 +120,12 @@ def _run(spec: WorkloadSpec, recorder: Recorder) -> int:
     except BaseException as error:  # noqa: BLE001 # an interrupt and a SystemExit are ends worth keeping too
         text = traceback.format_exc()
         sys.stderr.write(text)
-        # Inside the handler the frames still hold the failed step's tensors, so the snapshot shows them.
+        # Inside the handler the frames still hold the failed step's tensors: guards and snapshot see them.
+        guards.examine(error)
+        guards.report()
         recorder.finish(exit_of_exception(qualified_name(type(error)), str(error), text))
         return 1
+    guards.report()
     recorder.finish(Exit(kind=ExitKind.SUCCESS, code=0))
     del held  # until here, so that the last snapshot shows what the model still holds
     return 0

@@ -64,11 +64,13 @@ def memory_statistics(device: int | None = None) -> dict[str, int]:
     return {name: int(value) for name, value in torch.cuda.memory_stats(device).items()}
 
 
-def device_in_use() -> int:
+def device_in_use() -> int | None:
     """The device that this process reserved most on, at any time; the current one when it has reserved nothing.
 
-    Asks neither device for anything that would make a context on it.
+    None before CUDA is used. Asks no device for anything that would make a context on it.
     """
+    if not torch.cuda.is_initialized():
+        return None
     current = torch.cuda.current_device()
     if torch.cuda.device_count() == 1:
         return current

@@ -64,10 +64,17 @@ class Recorder:
     _snapshot_s: float = 0.0
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def begin(self, device: DeviceInfo, *, max_entries: int | None, stacks: str = "python") -> None:
-        """Start recording. CUDA is ready and, at best, nothing is allocated yet. Without ``max_entries`` the history is on already."""
-        self.manifest = replace(self.manifest, device=device, versions=self._versions())
+    def begin(self) -> None:
+        """Open the recording. What guards see and what is marked is kept from here on."""
+        self.manifest = replace(self.manifest, versions=self._versions())
         self._attempt(self._open)
+
+    def begin_history(
+        self, device: DeviceInfo, *, max_entries: int | None, stacks: str = "python"
+    ) -> None:
+        """Record the GPU. CUDA is ready and, at best, nothing is allocated yet. Without ``max_entries`` the history is on already."""
+        self.manifest = replace(self.manifest, device=device, versions=self._versions())
+        self._attempt(lambda: write_manifest(self.folder, self.manifest))
         if max_entries is not None:
             start_history(max_entries, stacks)
         self._detach = on_out_of_memory(self._on_out_of_memory)
@@ -117,7 +124,7 @@ class Recorder:
         self._write_snapshot(SNAPSHOT)
         so_far = replace(
             self.manifest,
-            statistics=memory_statistics(device_in_use()),
+            statistics=self._statistics(),
             duration_s=self._elapsed_s(),
         )
         self._attempt(lambda: write_manifest(self.folder, so_far))
@@ -128,11 +135,10 @@ class Recorder:
 
         ``device`` replaces the one that the recording began with: a program may have chosen another since.
         """
+        device = device or self.manifest.device
         self._detach()
         self.end_mark()
-        statistics = (
-            memory_statistics(device_in_use()) if self._peaks is None else self._peaks.statistics()
-        )
+        statistics = self._statistics()
         annotations = self._write_snapshot(SNAPSHOT)
         self.manifest = replace(
             self.manifest,
@@ -140,8 +146,8 @@ class Recorder:
             statistics=statistics,
             versions=self._versions(),
             duration_s=self._elapsed_s(),
-            device=device or self.manifest.device,
-            phases=phases_of(annotations, device_in_use()),
+            device=device,
+            phases=phases_of(annotations, 0 if device is None else device.index),
         )
         self._attempt(self._close)
 
@@ -158,9 +164,8 @@ class Recorder:
         write_manifest(self.folder, with_journal(self.manifest, journal_entries(self.folder)))
 
     def _keep_phase(self, phase: Phase, peaks: Mapping[str, int]) -> None:
-        device = device_in_use()
-        statistics = memory_statistics(device)
-        reserved = statistics.get("reserved_bytes.all.current", 0)
+        statistics = memory_statistics(device) if (device := device_in_use()) is not None else {}
+        reserved = statistics.get("reserved_bytes.all.current")
         ended = replace(
             phase,
             ended_us=self.clock_us(),
@@ -193,13 +198,21 @@ class Recorder:
             self._write_snapshot(OOM_SNAPSHOT)
 
     def _write_snapshot(self, name: str) -> Sequence[Mapping[str, Any]]:
-        """Write one over the one before; returns its annotations."""
+        """Write one over the one before; returns its annotations. Nothing, before the GPU is used."""
         annotations: list[Mapping[str, Any]] = []
+        if self.manifest.device is None:
+            return annotations
         started = time.monotonic()
         with self._lock:
             self._attempt(lambda: annotations.extend(write_snapshot(self.folder / name)))
             self._snapshot_s += time.monotonic() - started
         return annotations
+
+    def _statistics(self) -> dict[str, int]:
+        if self._peaks is not None:
+            return self._peaks.statistics()
+        device = device_in_use()
+        return {} if device is None else memory_statistics(device)
 
     def _versions(self) -> dict[str, str]:
         return {**self.manifest.versions, **versions()}

@@ -11,17 +11,19 @@ import os
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from vramdoc.errors import StorageProblem
 from vramdoc.record import marks
 from vramdoc.record.claim import claim_folder, rank_of
 from vramdoc.record.ending import exit_of_exception, qualified_name
 from vramdoc.record.first_manifest import first_manifest
+from vramdoc.record.inside.guards import Guards, install
 from vramdoc.record.inside.levels import device_in_use
 from vramdoc.record.inside.recorder import Recorder
 from vramdoc.record.inside.surroundings import describe_device
@@ -41,6 +43,7 @@ def attach(text: str) -> None:
     torch.cuda._lazy_call(script.start)  # noqa: SLF001 # runs inside torch.cuda.init(), in the thread that needs the GPU
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=script.forget)
+    script.guards = install(script.observe)
     marks.wait()
 
 
@@ -51,6 +54,7 @@ class Script:
         self.settings = settings
         self.notes: list[str] = []
         self.recorder: Recorder | None = None
+        self.guards: Guards | None = None
         self._watch: Watch | None = None
         self._fatal: Any = None
         self._ended = False
@@ -58,17 +62,28 @@ class Script:
         self._last_value = getattr(sys, "last_value", None)
 
     def start(self) -> None:
-        """Begin the recording, with the GPU if it is in use; a second call adds the GPU to one that began without."""
-        try:
-            with self._lock:
-                if self.recorder is None and not self._ended:
-                    self._begin()
-        except StorageProblem as problem:
-            self._ended = True
-            _say(problem)
-        except Exception as error:  # noqa: BLE001 # inside torch.cuda.init(): it would become the program's error
-            self._ended = True
-            _say(error)
+        """Begin to record the GPU; torch calls this when CUDA is ready and nothing is allocated."""
+        with self._never_failing():
+            self._begin()
+            if self.recorder is not None:
+                # While torch.cuda.init() runs, no device is in use yet.
+                self.recorder.begin_history(
+                    self._device(torch.cuda.current_device()),
+                    max_entries=self.settings.max_entries,
+                    stacks=self.settings.stacks,
+                )
+                self._watch = Watch(
+                    self.recorder.checkpoint, self._end_by_signal, self.settings.every_s
+                )
+                self._watch.start()
+
+    def observe(self, kind: str, **detail: Any) -> None:
+        """Keep what a guard saw. It may be the first thing worth keeping: a resize can fail before the GPU is used."""
+        with self._never_failing():
+            self._begin()
+        recorder = self.recorder
+        if recorder is not None:
+            recorder.observe(kind, **detail)
 
     def forget(self) -> None:
         """In a forked child: the recording is the parent's."""
@@ -78,27 +93,33 @@ class Script:
         self._lock = threading.RLock()
         marks.wait()
 
+    @contextmanager
+    def _never_failing(self) -> Iterator[None]:
+        """Whatever goes wrong here must not become the program's error, least of all inside ``torch.cuda.init()``."""
+        try:
+            with self._lock:
+                yield
+        except Exception as error:  # noqa: BLE001 # see above
+            self._ended = True
+            _say(error)
+
     def _begin(self) -> None:
+        if self.recorder is not None or self._ended:
+            return
         rank = rank_of(os.environ)
         folder = claim_folder(Path(self.settings.folder), rank)
         recorder = Recorder(folder, self._first_manifest(rank), say=_say)
-        recorder.begin(
-            self._device(), max_entries=self.settings.max_entries, stacks=self.settings.stacks
-        )
+        recorder.begin()
         for sentence in self.notes:
             recorder.note(sentence)
         self.recorder = recorder
         self._catch_fatal_signals(folder)
-        self._watch = Watch(recorder.checkpoint, self._end_by_signal, self.settings.every_s)
-        self._watch.start()
         self._catch_end()
         marks.begin(recorder)
 
-    def _device(self) -> DeviceInfo:
+    def _device(self, index: int) -> DeviceInfo:
         settings = self.settings
-        return describe_device(
-            settings.device_kind, settings.device_key, device_in_use(), settings.assumed
-        )
+        return describe_device(settings.device_kind, settings.device_key, index, settings.assumed)
 
     def _first_manifest(self, rank: int | None) -> Manifest:
         manifest = first_manifest("script", self.settings.subject, os.environ)
@@ -121,25 +142,32 @@ class Script:
 
     def _end_of_interpreter(self) -> None:
         error = getattr(sys, "last_value", None)  # set for an exception that nobody caught
-        self._finish(_ending_of(error if error is not self._last_value else None))
+        self._finish(error if error is not self._last_value else None)
 
     def _end_of_child(self) -> None:
         error = sys.exc_info()[1]
         if isinstance(error, SystemExit) and error.code and error.__context__ is not None:
             error = error.__context__  # torch.multiprocessing reports it and then exits
-        self._finish(_ending_of(error))
+        self._finish(error)
 
     def _end_by_signal(self, number: int) -> None:
-        self._finish(Exit(kind=ExitKind.SIGNAL, signal=number))
+        self._complete(Exit(kind=ExitKind.SIGNAL, signal=number))
 
-    def _finish(self, ending: Exit) -> None:
+    def _finish(self, error: BaseException | None) -> None:
+        if self.recorder is not None and self.guards is not None:
+            self.guards.examine(error)
+            self.guards.report()
+        self._complete(_ending_of(error))
+
+    def _complete(self, ending: Exit) -> None:
         with self._lock:
             recorder, self.recorder, self._ended = self.recorder, None, True
         if recorder is None:
             return
         try:
             marks.end()
-            recorder.finish(ending, self._device())
+            index = device_in_use()
+            recorder.finish(ending, None if index is None else self._device(index))
             self._drop_empty_fatal_file(recorder.folder)
         except Exception as error:  # noqa: BLE001 # the program is over; its status must not change
             _say(error)
