@@ -38,6 +38,13 @@ def test_no_control_character_reaches_a_reader(form: str, name: str) -> None:
 
 
 @every_sample
+@pytest.mark.parametrize("form", ["terminal", "markdown", "json"])
+def test_no_line_is_an_order_to_a_ci_runner(form: str, name: str) -> None:
+    lines = FORMATS[form].render(SAMPLES[name]()).splitlines()
+    assert not [line for line in lines if line.lstrip().startswith(("::", "##["))]
+
+
+@every_sample
 @pytest.mark.parametrize("width", [40, 80, 160])
 @pytest.mark.parametrize("verbose", [False, True])
 def test_the_terminal_report_keeps_its_width_but_for_what_is_pasted(

@@ -10,6 +10,8 @@ _ESCAPE_SEQUENCE = re.compile(
     r"|\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # OSC, DCS, SOS, PM, APC up to their terminator
     r"|\x9b[0-?]*[ -/]*[@-~]"  # CSI as one C1 byte
 )
+_COMMAND = re.compile(r"(?<!\S)(?::(?=:[a-z])|##(?=\[))")
+"""What a CI runner takes for an order when a line of a job's log begins with it: ``::error``, ``##[group]``."""
 _KEPT = frozenset("\n\t")
 _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Controls, invisible formatting (bidi overrides, zero width), surrogates, private use, line and paragraph separators."""
@@ -24,11 +26,11 @@ _ASCII = str.maketrans(
 
 
 def printable(text: str) -> str:
-    r"""Return ``text`` without terminal sequences; what else is invisible shows as ``\x1b`` or ``\u202e``."""
-    if text.isascii() and text.isprintable():
+    r"""Return ``text`` without terminal sequences or orders to a CI runner; what else is invisible shows as ``\x1b`` or ``\u202e``."""
+    if text.isascii() and text.isprintable() and "::" not in text and "##" not in text:
         return text
     text = _ESCAPE_SEQUENCE.sub("", text).replace("\r\n", "\n")
-    return "".join(c if _is_safe(c) else _visible(c) for c in text)
+    return _COMMAND.sub(r"\g<0> ", "".join(c if _is_safe(c) else _visible(c) for c in text))
 
 
 def one_line(text: str) -> str:

@@ -24,6 +24,8 @@ from vramdoc.report.segment_map import map_lines
 
 EVIDENCE_ROWS = 6
 """Rows of evidence on the first screen: with the action and the closing lines they make about 25 lines."""
+LONGEST_NUMBER = 24
+"""Characters of the longest value that is a number; anything longer is text and may fold."""
 WIDE = 110
 """From this width on, tables also say where to look a figure up."""
 
@@ -83,8 +85,8 @@ class Screen:
         )  # fmt: skip
 
     def say(self, text: str) -> str:
-        """``text`` with nothing in it that could steer the terminal, in the terminal's own characters."""
-        clean = printable(text)
+        """``text`` on one line, with nothing in it that could steer the terminal, in the terminal's own characters."""
+        clean = " ".join(printable(text).splitlines())
         return ascii_form(clean) if self.ascii_only else clean
 
     def styled(self, *parts: tuple[str, str]) -> Text:
@@ -96,11 +98,11 @@ class Screen:
         for block in blocks:
             self._console.print(Padding(block, (0, 0, 0, indent)) if indent else block)
 
-    def put_verbatim(self, text: str, *, indent: int = 2) -> None:
-        """Write lines that are to be pasted: never broken."""
+    def put_verbatim(self, text: str) -> None:
+        """Write lines that are to be pasted: never broken, never indented (Python would not take them)."""
         for line in text.rstrip("\n").split("\n"):
             shown = self.say(line.replace("\t", "    "))
-            self._console.print(Text(" " * indent + shown, "bold"), soft_wrap=True)
+            self._console.print(Text(shown, "bold"), soft_wrap=True)
 
     def table(self, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> Table:
         """A borderless table; a column is ``(heading, "left" | "right" | "fold")``, fold being the one that gives way."""
@@ -174,15 +176,12 @@ def _action(screen: Screen, report: Report) -> None:
 def _prescription(screen: Screen, report: Report, action: Prescription, *, lead: str = "") -> None:
     trial = action.verification
     mark, style = _TRIAL_MARKS[trial.status]
-    screen.put(
-        screen.styled(
-            (lead, "bold"), (action.title, "bold"), (f"  {mark} {words.trial_line(trial)}", style)
-        )
-    )
+    screen.put(screen.styled((lead, "bold"), (action.title, "bold")))
     screen.put(Text(screen.say(action.change)), indent=2)
     snippet = words.best_snippet(action, report)
     if snippet is not None:
-        screen.put_verbatim(snippet[1], indent=4)
+        screen.put_verbatim(snippet[1])
+    screen.put(screen.styled((f"{mark} {words.trial_line(trial)}", style)), indent=2)
     rows = words.trial_rows(trial)
     changed = [row for row in rows if row[1] != row[2]] or rows
     if changed:
@@ -192,7 +191,7 @@ def _prescription(screen: Screen, report: Report, action: Prescription, *, lead:
         screen.put(screen.styled((trial.reason, "dim")), indent=2)
     if trial.command:
         screen.put(screen.styled(("verify it with:", "dim")), indent=2)
-        screen.put_verbatim(trial.command, indent=4)
+        screen.put_verbatim(trial.command)
 
 
 def _evidence(screen: Screen, report: Report, *, rows: int | None) -> None:
@@ -207,12 +206,14 @@ def _evidence(screen: Screen, report: Report, *, rows: int | None) -> None:
 
 def _fact_table(screen: Screen, facts: Sequence[Fact], *, heading: str) -> Table:
     wide = screen.width >= WIDE
-    columns = [(heading, "fold"), ("value", "right"), ("source", "left")]
+    values = [words.fact_value(fact) for fact in facts]
+    long = any(len(value) > LONGEST_NUMBER for value in values)
+    columns = [(heading, "fold"), ("value", "fold" if long else "right"), ("source", "left")]
     if wide:
         columns.append(("where", "fold"))
     table = screen.table(columns, [])
-    for fact in facts:
-        cells = [words.label(fact.name), words.fact_value(fact), str(fact.source)]
+    for fact, value in zip(facts, values, strict=True):
+        cells = [words.label(fact.name), value, str(fact.source)]
         if wide:
             cells.append(fact.where)
         table.add_row(*(Text(screen.say(cell)) for cell in cells))
@@ -262,8 +263,8 @@ def _closing(screen: Screen, report: Report, *, verbose: bool) -> None:
     also = [v for v in report.confirmed if v.id != report.primary]
     rows = [
         ("Also found", "; ".join(_named(v, v.summary) for v in also)),
-        ("Ruled out", ", ".join(v.id for v in words.by_outcome(report, Outcome.RULED_OUT))),
-        ("Undecided", _undecided(report)),
+        ("Ruled out", _ids(report, Outcome.RULED_OUT, room=None if verbose else screen.width - 12)),
+        ("Undecided", _undecided(report, verbose=verbose)),
         ("Would help", "; ".join(report.missing)),
         ("Notes", " ".join(report.notes) if verbose else ""),
         ("Device", words.device_line(report)),
@@ -280,7 +281,21 @@ def _closing(screen: Screen, report: Report, *, verbose: bool) -> None:
         screen.put("", table)
 
 
-def _undecided(report: Report) -> str:
+def _ids(report: Report, wanted: Outcome, *, room: int | None) -> str:
+    """The ids of an outcome's verdicts, as many as fit into ``room`` characters, and how many more there are."""
+    ids = [v.id for v in words.by_outcome(report, wanted)]
+    for count in range(len(ids), 0, -1):
+        rest = f" and {len(ids) - count} more" if count < len(ids) else ""
+        line = ", ".join(ids[:count]) + rest
+        if room is None or len(line) <= room:
+            return line
+    return f"{len(ids)} others" if ids else ""
+
+
+def _undecided(report: Report, *, verbose: bool) -> str:
+    """With what would decide them, where that is the answer or asked for."""
+    if report.primary != UNDECIDED and not verbose:
+        return _ids(report, Outcome.UNDECIDED, room=None)
     return "; ".join(
         _named(v, f"needs {', '.join(v.missing)}")
         for v in words.by_outcome(report, Outcome.UNDECIDED)
