@@ -34,8 +34,6 @@ from vramdoc.errors import UsageError
 
 LARGEST_TENSOR = 1 << 60
 """Requests from one EB on are refused before the allocator sees them."""
-HELD = -1
-"""Stand-in for the stream of an event that only ``complete`` finishes."""
 
 
 class CachingAllocator:
@@ -78,6 +76,8 @@ class CachingAllocator:
         self._first_max_split_size = config.max_split_size
         self._pending: dict[int, list[Block]] = {}
         """Blocks that wait for an event, by the stream whose event it is, in order of recording (cuda_events)."""
+        self._held: dict[Block, None] = {}
+        """Blocks whose completion comes from outside, oldest first."""
         self._deferred: list[Block] = []
         """Blocks freed during a capture whose events wait until it ends."""
         if rules.whole_fraction_lifts_limit:
@@ -139,23 +139,21 @@ class CachingAllocator:
         if stream not in (block.stream, *block.stream_uses):
             block.stream_uses.append(stream)
 
-    def hold(self, address: int) -> None:
+    def hold(self, address: int) -> Block:
         """Free, but wait for ``complete``: how a replay puts a recorded free_completed where it was.
 
         A flush completes it as well, as it waits for every event.
         """
         block = self._requested_free(address)
         block.event_count = 1
-        self._pending.setdefault(HELD, []).append(block)
+        self._held[block] = None
+        return block
 
-    def complete(self, address: int) -> None:
-        """Finish the free of a block given to ``hold``; nothing happens when a flush has done so."""
-        for block in self._pending.get(HELD, ()):
-            if block.address == address:
-                self._pending[HELD].remove(block)
-                block.event_count = 0
-                self._heap.join_free(block)
-                return
+    def complete(self, block: Block) -> None:
+        """Finish the free of a block from ``hold`` or ``restore``; nothing happens where a flush has done so."""
+        if block in self._held:
+            del self._held[block]
+            self._finish([block])
 
     def empty_cache(self, pool: PoolId = DEFAULT_POOL) -> None:
         """torch.cuda.empty_cache(): complete pending frees and return all memory that is wholly free."""
@@ -234,10 +232,11 @@ class CachingAllocator:
         """A graph or handle lets go of the pool; at the last use its free memory may be returned by a flush."""
         self._scopes.release(pool)
 
-    def restore(self, segments: Iterable[Mapping[str, Any]]) -> None:
+    def restore(self, segments: Iterable[Mapping[str, Any]]) -> Mapping[int, Block]:
         """Start from a recorded layout, in the schema of ``segments``; see ``restore`` for what is assumed.
 
-        Blocks that waited for an event are taken up as if given to ``hold``.
+        Returns:
+            Blocks that waited for an event, by address: they can be given to ``complete``.
 
         Raises:
             UsageError: something was allocated already.
@@ -245,7 +244,9 @@ class CachingAllocator:
         """
         if self._heap.total_allocated:
             raise UsageError("a layout can only be restored into an unused allocator")
-        self._pending[HELD] = restore_segments(self._heap, segments)
+        pending = restore_segments(self._heap, segments)
+        self._held = dict.fromkeys(pending)
+        return {block.address: block for block in pending}
 
     # Reports
 
@@ -444,7 +445,7 @@ class CachingAllocator:
         self._insert_deferred_events()
         if not self._pending or not self.device.events_ready:
             return
-        for stream in [stream for stream in self._pending if stream != HELD]:
+        for stream in list(self._pending):
             self._finish(self._pending.pop(stream))
 
     def _synchronize_and_free_events(self, only: PrivatePool | None = None) -> None:
@@ -458,6 +459,9 @@ class CachingAllocator:
                 self._pending[stream] = left
             else:
                 del self._pending[stream]
+        if only is None:
+            held, self._held = list(self._held), {}
+            self._finish(held)
 
     def _finish(self, blocks: list[Block]) -> None:
         for block in blocks:

@@ -47,7 +47,8 @@ class Heap:
         """allowed_memory_maximum."""
         self.events: EventSink | None = []
         """The trace, or None when nothing is recorded."""
-        self._counter = 0
+        self.counter = 0
+        """Next value of the tie-break counter."""
 
     # Bookkeeping
 
@@ -83,7 +84,7 @@ class Heap:
         if self.rules.tie_break is TieBreak.SEGMENT_COUNTER and origin is not None:
             tie = origin.tie
         elif self.rules.tie_break is not TieBreak.ADDRESS:
-            tie, self._counter = self._counter, self._counter + 1
+            tie, self.counter = self.counter, self.counter + 1
         return Block(stream, size, pool, address, tie, segment)
 
     def _obtained(self, pool: BlockPool, size: int) -> None:
@@ -153,7 +154,10 @@ class Heap:
         # Oversized blocks are kept for oversized requests, and those take none that is much larger than they are.
         if size < config.max_split_size <= block.size:
             return None
-        if size >= config.max_split_size and block.size >= size + config.max_non_split_rounding:
+        # The sum is a size_t: with max_non_split_rounding_mb:-1 it wraps around.
+        if size >= config.max_split_size and block.size >= (
+            size + config.max_non_split_rounding
+        ) % (1 << 64):
             return None
         del free[index]
         return block

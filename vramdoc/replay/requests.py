@@ -182,7 +182,9 @@ class _Lives:
         closing = np.append(self.opening[1:], len(address)) - 1
         self.last = closing if len(self.opening) else closing[:0]
         """Place in ``event`` of each life's last event."""
-        self.final = np.flatnonzero(np.append(self.first_here[1:], True)) if len(address) else closing
+        self.final = (
+            np.flatnonzero(np.append(self.first_here[1:], True)) if len(address) else closing
+        )
         """Place in ``event`` of the last event at each address."""
 
     def _refuse_contradiction(self, trace: Trace) -> None:
@@ -215,7 +217,7 @@ def _untouched(snapshot: Snapshot, device: int, trace: Trace, lives: _Lives) -> 
     ends = lives.event[lives.final]
     still_live = trace.action[ends] != FREE_COMPLETED
     for event in np.sort(ends[still_live]):
-        if int(trace.address[event]) not in at_end:
+        if int(trace.address[event]) not in at_end and not _is_cut_short(trace, int(event)):
             verb = "allocates" if trace.action[event] == ALLOC else "asks to free"
             raise Contradiction(
                 f"event {int(event)} {verb} {int(trace.address[event]):#x} and nothing after it completes the free, yet the "
@@ -239,6 +241,11 @@ def _untouched(snapshot: Snapshot, device: int, trace: Trace, lives: _Lives) -> 
         pending=np.array([block.state != "active_allocated" for block, _ in blocks], bool),
         freed=np.full(len(rest), -1, np.int64),
     )
+
+
+def _is_cut_short(trace: Trace, event: int) -> bool:
+    """A free as the very last event: its completion is one event beyond the end."""
+    return event == len(trace) - 1 and trace.action[event] == FREE_REQUESTED
 
 
 class _Builder:
@@ -342,6 +349,12 @@ class _Builder:
             & (lives.event[following] == now + 1)
         )
         op[now] = np.where(at_once, Op.FREE, Op.HOLD)
+        if (
+            len(now)
+            and now.max() == len(self.trace) - 1
+            and not self._waits_at_end(len(self.trace) - 1)
+        ):
+            op[len(self.trace) - 1] = Op.FREE
         completed = np.flatnonzero(lives.action == FREE_COMPLETED)
         had_request = lives.before[completed] == FREE_REQUESTED
         first_of_all = lives.before[completed] == _NOTHING
@@ -360,6 +373,15 @@ class _Builder:
             self.notes.append(
                 f"{held} frees waited for another stream; they complete where the trace says they did"
             )
+
+    def _waits_at_end(self, event: int) -> bool:
+        address = int(self.trace.address[event])
+        return any(
+            block.address == address and block.state != "inactive"
+            for segment in self.snapshot.segments
+            if segment.device == self.trace.device
+            for block in segment.blocks
+        )
 
     def _releases(self, op: npt.NDArray[np.uint8], key: Integers) -> None:
         """Tell the program's ``empty_cache`` from the allocator's own flush after a failed cudaMalloc."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vramdoc.allocator import CachingAllocator, Device, OutOfMemory
+from vramdoc.allocator.blocks import Block
 from vramdoc.allocator.errors import InternalAssert, UndefinedBehaviour
 from vramdoc.facts import Source
 from vramdoc.replay.engines import (
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
+STOPS = {
+    "undefined": "this release would call cudaFree inside a segment here, as blocks above max_split_size_mb were split before",
+    "assertion": "this release fails an internal assertion here (expandable segments with max_split_size_mb or garbage "
+    "collection, fixed in torch 2.5)",
+}
+"""Why a replay can go no further although the program would have."""
+
+
 class Simulator:
     """The allocator in Python."""
 
@@ -36,8 +45,8 @@ class Simulator:
         return _Run(job).outcome()
 
 
-def prepare(job: Job) -> CachingAllocator:
-    """The allocator in the state in which the trace begins, with nothing recorded yet."""
+def prepare(job: Job) -> tuple[CachingAllocator, Mapping[int, Block]]:
+    """The allocator in the state in which the trace begins, and its waiting blocks by address."""
     capacity = UNKNOWN_CAPACITY if job.capacity is None else job.capacity
     device = Device(capacity, in_use=job.in_use)
     recording: Any = None
@@ -45,27 +54,26 @@ def prepare(job: Job) -> CachingAllocator:
         recording = Recording(job.follow)
         device = FollowingDevice(capacity, recording, in_use=job.in_use)
     allocator = CachingAllocator(job.config, device, history=False)
-    allocator.restore(job.start.segments)
+    waiting = allocator.restore(job.start.segments)
     allocator.reset_accumulated_memory_stats()
     if recording is not None:
         allocator.record_into(recording)
     if job.fraction is not None:
         allocator.set_per_process_memory_fraction(job.fraction)
-    return allocator
-
-
-@dataclass(slots=True)
-class _Peak:
-    reserved: int
-    figures: AtPeak
+    return allocator, waiting
 
 
 class _Run:
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.allocator = prepare(job)
+        self.allocator, waiting = prepare(job)
         self.address: list[int] = [*job.requests.older.address.tolist()]
         self.address += [0] * (job.requests.blocks - len(self.address))
+        self.held = {
+            number: waiting[address]
+            for number, address in enumerate(self.address)
+            if address in waiting
+        }
         self.counters = self.allocator.statistics
         self.peak = self._levels(-1)
         self.avoided = 0
@@ -85,8 +93,10 @@ class _Run:
             self.failure = self._failed(done, error)
         except Diverged as error:
             self.divergence = error.divergence
-        except (UndefinedBehaviour, InternalAssert) as error:
-            self.undefined = str(error)
+        except UndefinedBehaviour:
+            self.undefined = STOPS["undefined"]
+        except InternalAssert:
+            self.undefined = STOPS["assertion"]
         return Outcome(
             stats=self.allocator.memory_stats(),
             peak=self.peak,
@@ -116,9 +126,9 @@ class _Run:
         elif op == Op.FREE:
             allocator.free(self.address[block])
         elif op == Op.HOLD:
-            allocator.hold(self.address[block])
+            self.held[block] = allocator.hold(self.address[block])
         elif op == Op.COMPLETE:
-            allocator.complete(self.address[block])
+            allocator.complete(self.held.pop(block))
         elif op == Op.EMPTY_CACHE:
             allocator.empty_cache()
         else:

@@ -1,0 +1,401 @@
+"""The simulator with its inner loop in C: the same answers, some forty times faster.
+
+Python restores the start and hands over its blocks, settings and requests; C carries the requests out and fills in the same
+statistics. Why there is a second implementation at all is in docs/replay-speed.md. Structs are twins of ``inner/replay.h``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from ctypes import POINTER, Structure, c_double, c_int16, c_int32, c_int64, c_uint8, c_uint64
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vramdoc.allocator.blocks import Block
+from vramdoc.allocator.heap import Heap, reserve_bytes
+from vramdoc.allocator.releases import TieBreak
+from vramdoc.allocator.statistics import PoolStat, Stat, Statistics
+from vramdoc.errors import VramdocError
+from vramdoc.facts import Source
+from vramdoc.replay.engines import AtPeak, Divergence, Engine, Failure, Job, Outcome, Timeline
+from vramdoc.replay.follow import describe
+from vramdoc.replay.requests import FREE_REQUESTED, OOM
+from vramdoc.replay.simulate import STOPS, Simulator, prepare
+from vramdoc.snapshot.scanner.library import compile_once
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SOURCE = Path(__file__).parent / "inner" / "replay.c"
+_NONE = (1 << 64) - 1
+_POOL_KINDS, _COUNTERS, _SCALARS = 3, len(Statistics.BY_POOL), len(Statistics.SCALARS)
+_TIES = {TieBreak.ADDRESS: 0, TieBreak.BLOCK_COUNTER: 1, TieBreak.SEGMENT_COUNTER: 2}
+_DONE, _OUT_OF_MEMORY, _REJECTED, _DIVERGED, _UNDEFINED, _ASSERTION, _HOST_MEMORY = range(7)
+
+
+class _Rules(Structure):
+    _fields_ = [
+        *(
+            (name, c_uint64)
+            for name in ("max_split_size", "max_non_split_rounding", "large_segment_size")
+        ),
+        ("divisions", c_uint64 * 16),
+        ("gc_threshold", c_double),
+        *((name, c_uint64) for name in ("limit", "reject_above", "reserve")),
+        *(
+            (name, c_int64)
+            for name in (
+                "expandable",
+                "expandable_private_pools",
+                "tie_break",
+                "asserts_on_expandable",
+                "refuses_hopeless_expandable",
+            )
+        ),
+    ]
+
+
+class _Driver(Structure):
+    _fields_ = [(name, c_uint64) for name in ("capacity", "in_use", "used", "next_address")]
+
+
+class _StartBlock(Structure):
+    _fields_ = [
+        *(
+            (name, c_uint64)
+            for name in ("address", "size", "requested", "tie", "segment", "page", "pages")
+        ),
+        *((name, c_int64) for name in ("stream", "pool", "number")),
+        *((name, c_uint8) for name in ("small", "linked", "mapped", "state", "expandable")),
+        ("padding", c_uint8 * 3),
+    ]
+
+
+class _Columns(Structure):
+    _fields_ = [
+        ("count", c_int64),
+        ("op", POINTER(c_uint8)),
+        ("block", POINTER(c_int32)),
+        ("size", POINTER(c_int64)),
+        ("stream", POINTER(c_int64)),
+        ("pool", POINTER(c_int16)),
+    ]
+
+
+class _Recorded(Structure):
+    _fields_ = [
+        ("count", c_int64),
+        ("action", POINTER(c_uint8)),
+        *((name, POINTER(c_int64)) for name in ("address", "size", "stream")),
+        ("has_requests", c_int64),
+    ]
+
+
+class _Stat(Structure):
+    _fields_ = [(name, c_int64) for name in ("current", "peak", "allocated", "freed")]
+
+
+class _Peak(Structure):
+    _fields_ = [
+        (name, c_int64)
+        for name in ("operation", "reserved", "active", "allocated", "requested", "returnable")
+    ]
+
+
+class _Outcome(Structure):
+    _fields_ = [
+        ("stats", (_Stat * _POOL_KINDS) * _COUNTERS),
+        ("oversize_allocations", _Stat),
+        ("oversize_segments", _Stat),
+        ("scalars", c_int64 * _SCALARS),
+        ("peak", _Peak),
+        *((name, c_int64) for name in ("operations", "avoided", "ending")),
+        *(
+            (name, c_int64)
+            for name in (
+                "failed_operation",
+                "failed_tried",
+                "failed_free",
+                "failed_reserved",
+                "failed_active",
+            )
+        ),
+        *((name, c_int64) for name in ("cursor", "difference", "actual_action")),
+        *((name, c_uint64) for name in ("actual_address", "actual_size")),
+        ("actual_stream", c_int64),
+    ]
+
+
+class _Job(Structure):
+    _fields_ = [
+        ("rules", POINTER(_Rules)),
+        ("driver", _Driver),
+        *((name, c_int64) for name in ("pools", "blocks", "start_count")),
+        ("counter", c_uint64),
+        ("start", POINTER(_StartBlock)),
+        ("requests", _Columns),
+        ("recorded", _Recorded),
+        ("private_reserved", POINTER(_Stat)),
+        *((name, POINTER(c_int64)) for name in ("reserved", "active", "allocated")),
+        ("addresses", POINTER(c_uint64)),
+    ]
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    path = compile_once(_SOURCE, name="replay", headers=(_SOURCE.with_suffix(".h"),))
+    try:
+        return None if path is None else ctypes.CDLL(str(path))
+    except OSError:
+        return None
+
+
+def simulator() -> Engine:
+    """The fastest simulator this machine has: the compiled one, or the reference where there is no C compiler."""
+    return NativeSimulator() if _library() is not None else Simulator()
+
+
+class NativeSimulator:
+    """The allocator in C."""
+
+    source = Source.REPLAYED
+
+    def run(self, job: Job) -> Outcome:
+        """See ``Engine``.
+
+        Raises:
+            VramdocError: this machine has no memory left for the replay itself.
+        """
+        library = _library()
+        assert library is not None, "ask simulator() for an engine that exists"
+        return _Call(job).outcome(library)
+
+
+class _Call:
+    """One call into C: twins filled, and read back."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.allocator, _ = prepare(job)
+        self.heap = self.allocator.heap
+        self.kept: list[Any] = []
+        """Arrays that C reads; they must outlive the call."""
+        pools = job.requests.pools
+        self.pools = {pool: index for index, pool in enumerate(pools)}
+        for pool in self.heap.private:
+            self.pools.setdefault(pool, len(self.pools))
+        self.private = (_Stat * (_POOL_KINDS * len(self.pools)))()
+        self.columns = np.zeros((3, len(job.requests)), np.int64) if job.timeline else None
+
+    def outcome(self, library: ctypes.CDLL) -> Outcome:
+        out = _Outcome()
+        self._statistics_out(out)
+        call = self._job()
+        if library.vramdoc_replay(ctypes.byref(call), ctypes.byref(out)):
+            raise VramdocError("there is not enough memory on this machine for the replay")
+        self._statistics_back(out)
+        return Outcome(
+            stats=self.allocator.memory_stats(),
+            peak=AtPeak(**{name: getattr(out.peak, name) for name, _ in _Peak._fields_}),
+            operations=out.operations,
+            failure=self._failure(out),
+            avoided=out.avoided,
+            divergence=self._divergence(out) if out.ending == _DIVERGED else None,
+            undefined=STOPS.get(
+                {_UNDEFINED: "undefined", _ASSERTION: "assertion"}.get(out.ending, ""), ""
+            ),
+            timeline=self._timeline(out.operations),
+        )
+
+    # Towards C
+
+    def _job(self) -> _Job:
+        job, device, requests = self.job, self.heap.device, self.job.requests
+        rules = self._rules()
+        start = self._start()
+        self.kept += [rules, start]
+        call = _Job(
+            rules=ctypes.pointer(rules),
+            driver=_Driver(device.capacity, device.in_use, device.used, device.next_address),
+            pools=len(self.pools),
+            blocks=requests.blocks,
+            start_count=len(start),
+            counter=self.heap.counter,
+            start=start,
+            requests=_Columns(
+                len(requests),
+                self._column(requests.op, np.uint8, c_uint8),
+                self._column(requests.block, np.int32, c_int32),
+                self._column(requests.size, np.int64, c_int64),
+                self._column(requests.stream, np.int64, c_int64),
+                self._column(requests.pool, np.int16, c_int16),
+            ),
+            private_reserved=self.private,
+        )
+        if job.follow is not None:
+            call.recorded = self._recorded()
+        if self.columns is not None:
+            call.reserved, call.active, call.allocated = (
+                self._column(row, np.int64, c_int64) for row in self.columns
+            )
+        return call
+
+    def _column(self, values: Any, dtype: Any, kind: Any) -> Any:
+        array = np.ascontiguousarray(values, dtype)
+        self.kept.append(array)
+        return array.ctypes.data_as(POINTER(kind))
+
+    def _rules(self) -> _Rules:
+        config, traits, capacity = self.job.config, self.allocator.rules, self.heap.device.capacity
+        reject = _NONE
+        if config.throw_on_cudamalloc_oom:
+            reject = int(config.per_process_memory_fraction * capacity)
+        return _Rules(
+            max_split_size=config.max_split_size,
+            max_non_split_rounding=config.max_non_split_rounding,
+            large_segment_size=config.large_segment_size,
+            divisions=(c_uint64 * 16)(*config.roundup_power2_divisions),
+            gc_threshold=config.garbage_collection_threshold,
+            limit=_NONE if self.heap.limit is None else self.heap.limit,
+            reject_above=reject,
+            reserve=reserve_bytes(config.expandable_segments_reserve, capacity),
+            expandable=config.expandable_segments,
+            expandable_private_pools=traits.expandable_private_pools,
+            tie_break=_TIES[traits.tie_break],
+            asserts_on_expandable=traits.asserts_on_expandable,
+            refuses_hopeless_expandable=traits.refuses_hopeless_expandable,
+        )
+
+    def _start(self) -> Any:
+        numbers = {
+            address: number
+            for number, address in enumerate(self.job.requests.older.address.tolist())
+        }
+        blocks = list(_in_order(self.heap))
+        rows = (_StartBlock * len(blocks))()
+        for row, block in zip(rows, blocks, strict=True):
+            row.address, row.size, row.requested = block.address, block.size, block.requested_size
+            row.tie, row.stream = block.tie, block.stream
+            row.pool, row.small = self.pools[block.pool.id], block.pool.small
+            row.mapped, row.linked = block.mapped, block.prev is not None
+            row.state = 1 if block.allocated else 2 if block.event_count else 0
+            row.number = numbers.get(block.address, -1) if row.state else -1
+            segment = block.expandable_segment
+            if segment is not None:
+                row.expandable = 1
+                row.segment, row.page, row.pages = segment.address, segment.page, segment.pages
+        return rows
+
+    def _recorded(self) -> _Recorded:
+        trace = self.job.follow
+        assert trace is not None
+        self.followed = np.flatnonzero(trace.action <= OOM)
+        keep = self.followed
+        return _Recorded(
+            len(keep),
+            self._column(trace.action[keep], np.uint8, c_uint8),
+            self._column(trace.address[keep], np.int64, c_int64),
+            self._column(trace.size[keep], np.int64, c_int64),
+            self._column(trace.stream[keep], np.int64, c_int64),
+            bool((trace.action == FREE_REQUESTED).any()),
+        )
+
+    # Statistics both ways
+
+    def _statistics_out(self, out: _Outcome) -> None:
+        stats = self.heap.stats
+        for theirs, name in zip(out.stats, Statistics.BY_POOL, strict=True):
+            _copy_pools(getattr(stats, name), theirs)
+        for name in Statistics.OVERSIZE:
+            _copy(getattr(stats, name), getattr(out, name))
+        for index, name in enumerate(Statistics.SCALARS):
+            out.scalars[index] = getattr(stats, name)
+        for pool, stat in stats.private_pools.items():
+            place = self.pools[pool] * _POOL_KINDS
+            _copy_pools(stat, [self.private[place + kind] for kind in range(_POOL_KINDS)])
+
+    def _statistics_back(self, out: _Outcome) -> None:
+        stats = self.heap.stats
+        for theirs, name in zip(out.stats, Statistics.BY_POOL, strict=True):
+            _copy_pools(theirs, getattr(stats, name))
+        for name in Statistics.OVERSIZE:
+            _copy(getattr(out, name), getattr(stats, name))
+        for index, name in enumerate(Statistics.SCALARS):
+            setattr(stats, name, out.scalars[index])
+        for pool, index in self.pools.items():
+            mine = [self.private[index * _POOL_KINDS + kind] for kind in range(_POOL_KINDS)]
+            if index and mine[0].allocated:
+                _copy_pools(mine, stats.private_pools.setdefault(pool, PoolStat()))
+
+    # Back from C
+
+    def _failure(self, out: _Outcome) -> Failure | None:
+        if out.ending not in (_OUT_OF_MEMORY, _REJECTED):
+            return None
+        requests, operation = self.job.requests, out.failed_operation
+        return Failure(
+            operation=operation,
+            event=int(requests.event[operation]),
+            requested=int(requests.size[operation]),
+            tried=out.failed_tried,
+            free=out.failed_free,
+            reserved=out.failed_reserved,
+            active=out.failed_active,
+            rejected=out.ending == _REJECTED,
+        )
+
+    def _divergence(self, out: _Outcome) -> Divergence:
+        trace = self.job.follow
+        assert trace is not None
+        event, expected = len(trace), "the end of the trace"
+        if out.cursor < len(self.followed):
+            event = int(self.followed[out.cursor])
+            action = trace.actions[trace.action[event]]
+            expected = describe(
+                action, int(trace.address[event]), int(trace.size[event]), int(trace.stream[event])
+            )
+        actual = (
+            describe(
+                trace.actions[out.actual_action],
+                out.actual_address,
+                out.actual_size,
+                out.actual_stream,
+            ),
+            f"cudaMalloc of {out.actual_size} bytes",
+            f"mapping {out.actual_address:#x}, {out.actual_size} bytes",
+        )[out.difference]
+        return Divergence(event=event, expected=expected, actual=actual)
+
+    def _timeline(self, operations: int) -> Timeline | None:
+        if self.columns is None:
+            return None
+        reserved, active, allocated = list(self.columns[:, :operations])
+        return Timeline(reserved=reserved, active=active, allocated=allocated)
+
+
+def _in_order(heap: Heap) -> Iterator[Block]:
+    """Every block, the unmapped ones included, segment by segment from its first block."""
+    everywhere = [*heap.active.values()]
+    for pool in heap.pools():
+        everywhere += [entry[4] for entry in pool.free] + [entry[2] for entry in pool.unmapped]
+    for head in sorted((b for b in everywhere if b.prev is None), key=lambda b: b.address):
+        block: Block | None = head
+        while block is not None:
+            yield block
+            block = block.next
+
+
+def _copy(source: Any, target: Any) -> None:
+    for metric in Stat.__slots__:
+        setattr(target, metric, getattr(source, metric))
+
+
+def _copy_pools(source: Any, target: Any) -> None:
+    """Between a PoolStat and a row of three twins, whichever way round."""
+    mine = [stat for _, stat in source.each()] if isinstance(source, PoolStat) else source
+    theirs = [stat for _, stat in target.each()] if isinstance(target, PoolStat) else target
+    for one, other in zip(mine, theirs, strict=True):
+        _copy(one, other)
