@@ -4,7 +4,15 @@ import pytest
 
 from tests.snapshot.plain import block, event, segment, snapshot
 from vramdoc.evidence.attribution import (
-    BACKWARD, BEFORE_RECORDING, LIBRARY, NATIVE, OWN, PLUMBING, UNKNOWN, SiteNames, worth,
+    BACKWARD,
+    BEFORE_RECORDING,
+    LIBRARY,
+    NATIVE,
+    OWN,
+    PLUMBING,
+    UNKNOWN,
+    SiteNames,
+    worth,
 )  # fmt: skip
 from vramdoc.evidence.callsites import sited_lifetimes
 from vramdoc.evidence.timeline import timeline

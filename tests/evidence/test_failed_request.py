@@ -18,14 +18,19 @@ def failed(conf, *requests, capacity=GIB):
         AllocatorConfig.parse(conf, release="2.14"), Device(capacity=capacity), release="2.14"
     )
     addresses = {}
-    with pytest.raises(OutOfMemory) as caught:
+
+    def play():
         for number, request in enumerate(requests):
             if isinstance(request, tuple):
                 allocator.free(addresses.pop(request[0]))
             else:
                 addresses[number] = allocator.malloc(request)
+
+    with pytest.raises(OutOfMemory) as caught:
+        play()
+    settings = {"expandable_segments": "True" in conf}
     return caught.value.figures, snapshot_from_plain(
-        {**allocator.snapshot(), "allocator_settings": {"expandable_segments": "True" in conf}}
+        {**allocator.snapshot(), "allocator_settings": settings}
     )
 
 

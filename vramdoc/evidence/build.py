@@ -25,8 +25,6 @@ NO_TRACE = (
 NO_MANIFEST = (
     "the snapshot does not say which GPU, which torch release or which program it came from"
 )
-MOST_SITES = 20
-"""Lines kept of a ranking; a person reads fewer."""
 
 
 def case_from_snapshot(path: Path) -> Case:
@@ -42,13 +40,33 @@ def case_from_snapshot(path: Path) -> Case:
 
 
 def case_from_recording(recording: Recording) -> Case:
-    """Read one recording; of several ranks, the first (``ranks`` compares them).
+    """Read one recording. Of several ranks the case is that of the first which ran out of memory, else of the one that stands out.
 
     A snapshot that cannot be read is missing, not an error: the manifest may say enough.
 
     Raises:
         UnreadableInput: the manifest cannot be read.
     """
+    if not recording.ranks:
+        return _case_of_process(recording)
+    from vramdoc.evidence.ranks import compare_ranks, summarise  # noqa: PLC0415 - numpy
+
+    processes = (recording, *recording.ranks)
+    summaries = []
+    for number, process in enumerate(processes):
+        # One case at a time: a rank's snapshot may be large, its summary is not.
+        summary = summarise(_case_of_process(process), number)
+        if summary is not None:
+            summaries.append(summary)
+    ranks = compare_ranks(summaries)
+    failed = [summary.rank for summary in summaries if summary.failed]
+    outlier = [] if ranks is None or ranks.outlier is None else [ranks.outlier.rank]
+    chosen = next(iter([*failed, *outlier]), 0)
+    case = _case_of_process(processes[chosen])
+    return dataclasses.replace(case, name=recording.folder.name, ranks=ranks)
+
+
+def _case_of_process(recording: Recording) -> Case:
     manifest = recording.manifest
     missing: list[str] = []
     case = Case(
@@ -111,8 +129,8 @@ def _with_measures(case: Case, snapshot: Snapshot) -> Case:
         fragmentation=fragmentation(snapshot, device),
         oom=merge_anatomy(case.oom, anatomy_from_snapshot(snapshot, case.manifest)),
         growth=growth(snapshot, sited, () if case.manifest is None else case.manifest.phases),
-        peak_sites=sited.use_after(peak_event)[:MOST_SITES],
-        pins=pins(snapshot, sited)[:MOST_SITES],
+        peak_sites=sited.use_after(peak_event),
+        pins=pins(snapshot, sited),
         missing=case.missing if len(line) > 1 else (*case.missing, NO_TRACE),
     )
 

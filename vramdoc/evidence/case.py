@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # these load numpy, which judging a crash text does not need
     from vramdoc.evidence.callsites import SiteUse
     from vramdoc.evidence.growth import Growth
     from vramdoc.evidence.pins import Pin
+    from vramdoc.evidence.ranks import Ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +46,11 @@ class Case:
     growth: Growth | None = None
     """Bytes that live on from step to step, by line; None when no steps can be told apart."""
     peak_sites: tuple[SiteUse, ...] = ()
-    """The lines that hold most when active memory peaks, largest first."""
+    """What every line holds when active memory peaks, largest first."""
     pins: tuple[Pin, ...] = ()
     """The lines that alone keep partly free segments from being returned, largest first."""
+    ranks: Ranks | None = None
+    """All processes of a run of several; the case itself is the one that failed or stands out."""
     folder: Path | None = None
     missing: tuple[str, ...] = field(default=())
     """What could not be measured and why, in sentences."""

@@ -29,7 +29,7 @@ class Frame:
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StackTable(Sequence[tuple[Frame, ...]]):
     """Distinct stacks by code, kept as indices into distinct frames and built on demand.
 
@@ -102,9 +102,9 @@ class TraceEvent:
     frames: tuple[Frame, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trace:
-    """The events of one device, oldest first. Every column has one entry an event.
+    """The events of one device, oldest first. Every column has one entry an event. Traces are equal when they are the same.
 
     ``address`` holds ``device_free`` for an ``oom`` event. ``time_us`` is -1 where the release recorded no time,
     ``pool`` is -1 where it recorded no pool, ``stack`` is -1 where no stack was kept.
