@@ -14,6 +14,7 @@ from rich.text import Text
 
 from vramdoc.facts import Source
 from vramdoc.report import to_markdown, words
+from vramdoc.report.privacy import redact
 from vramdoc.report.to_terminal import WIDE, Screen
 from vramdoc.units import format_bytes
 
@@ -61,8 +62,9 @@ class Comparison:
         return next((row for row in self.rows if not row.config), None)
 
 
-def render_comparison_json(comparison: Comparison) -> str:
+def render_comparison_json(comparison: Comparison, *, include_private: bool = False) -> str:
     """The contract of design section 5: ``configs: [{config, reserved_peak, active_peak, oom, device_alloc, device_free, source}]``."""
+    comparison = redact(comparison, include_private=include_private)
     rows = [{**asdict(row), "source": str(row.source)} for row in comparison.rows]
     body: dict[str, Any] = {
         "schema_version": COMPARISON_SCHEMA,
@@ -77,9 +79,15 @@ def render_comparison_json(comparison: Comparison) -> str:
 
 
 def render_comparison(
-    comparison: Comparison, *, width: int = 80, colour: bool = False, ascii_only: bool = False
+    comparison: Comparison,
+    *,
+    width: int = 80,
+    colour: bool = False,
+    ascii_only: bool = False,
+    include_private: bool = False,
 ) -> str:
     """A table for a terminal: at 80 columns the config, peaks and outcome; from 110 on also calls, saving and source."""
+    comparison = redact(comparison, include_private=include_private)
     screen = Screen(width=width, colour=colour, ascii_only=ascii_only)
     wide = width >= WIDE
     columns = [
@@ -127,8 +135,9 @@ def render_comparison(
     return screen.text()
 
 
-def render_comparison_markdown(comparison: Comparison) -> str:
+def render_comparison_markdown(comparison: Comparison, *, include_private: bool = False) -> str:
     """A table for a ticket."""
+    comparison = redact(comparison, include_private=include_private)
     text, code = to_markdown.text, to_markdown.code
     rows = [
         [

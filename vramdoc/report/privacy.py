@@ -13,7 +13,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vramdoc.report.contents import Report
 from vramdoc.report.printable import printable
 from vramdoc.report.scrub import HIDDEN, Scrubber, is_allowed_variable, is_secret_name
 from vramdoc.snapshot.model import BlockInfo, Frame, StackTable
@@ -22,23 +21,18 @@ _Value = TypeVar("_Value")
 _SEQUENCES = (list, tuple)
 
 
-def redact(
-    report: Report,
-    *,
-    include_private: bool = False,
-    names: Collection[str] = (),
-) -> Report:
-    """Return ``report`` with every string in it printable and, unless ``include_private``, free of private parts.
+def redact(record: _Value, *, include_private: bool = False, names: Collection[str] = ()) -> _Value:
+    """Return ``record`` with every string in it printable and, unless ``include_private``, free of private parts.
 
     Args:
-        report: as the pipeline composed it.
+        record: a Report as the pipeline composed it, or any other nested record that is to be rendered.
         include_private: keep names, paths and values; control characters still go.
         names: user and host names of this machine, where the caller knows them.
     """
     if include_private:
-        return _Walk(printable).of(report)
-    scrubber = Scrubber(texts=_texts(report), names=names)
-    return _Walk(lambda text: scrubber(printable(text)), is_private=True).of(report)
+        return _Walk(printable).of(record)
+    scrubber = Scrubber(texts=_texts(record), names=names)
+    return _Walk(lambda text: scrubber(printable(text)), is_private=True).of(record)
 
 
 class _Walk:

@@ -1,0 +1,147 @@
+"""Two runs side by side: what was not the same, then where the bytes went. For the terminal, a ticket, and programs.
+
+It compares nothing (``evidence.diff`` did) and decides nothing about which change matters: the largest comes first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from vramdoc.evidence.diff import Change, Diff
+from vramdoc.report import to_markdown, words
+from vramdoc.report.privacy import redact
+from vramdoc.report.to_terminal import WIDE, Screen
+from vramdoc.units import format_bytes
+
+DIFFERENCE_SCHEMA = 1
+ROWS = 12
+"""Rows of a ranking on the screen."""
+_SECTIONS = (
+    ("LEVELS", "levels", False),
+    ("CALL SITES at peak active", "sites", True),
+    ("PHASES, peak active", "phases", True),
+    ("SEGMENTS, reserved", "segments", True),
+)
+"""Heading, field of ``Diff``, and whether its changes count things."""
+
+
+def render_difference_json(found: Diff, *, include_private: bool = False) -> str:
+    """One object: ``circumstances``, ``levels``, ``sites``, ``phases``, ``segments``, ``missing``; bytes as integers."""
+    clean = redact(found, include_private=include_private)
+    body: dict[str, Any] = {
+        "schema_version": DIFFERENCE_SCHEMA,
+        "before": clean.before,
+        "after": clean.after,
+        "circumstances": [asdict(difference) for difference in clean.circumstances],
+        **{field: [_object(c) for c in getattr(clean, field)] for _, field, _ in _SECTIONS},
+        "missing": list(clean.missing),
+    }
+    return json.dumps(body, indent=2) + "\n"
+
+
+def render_difference(
+    found: Diff,
+    *,
+    width: int = 80,
+    colour: bool = False,
+    ascii_only: bool = False,
+    include_private: bool = False,
+) -> str:
+    """Circumstances first, since they may explain all the rest; then levels, call sites, phases and segments."""
+    clean = redact(found, include_private=include_private)
+    screen = Screen(width=width, colour=colour, ascii_only=ascii_only)
+    screen.put(screen.styled(("DIFFERENCE  ", "bold"), (f"{clean.before} → {clean.after}", "")), "")
+    if clean.circumstances:
+        rows = [(d.name, d.before or "(none)", d.after or "(none)") for d in clean.circumstances]
+        columns = [("NOT THE SAME", "left"), ("before", "fold"), ("after", "fold")]
+        screen.put(screen.table(columns, rows))
+    else:
+        screen.put("Config, versions, device and workload are the same, as far as both say.")
+    for heading, field, counts in _SECTIONS:
+        changes: Sequence[Change] = getattr(clean, field)
+        if changes:
+            screen.put(
+                "", _change_table(screen, heading, changes[:ROWS], counts=counts and width >= WIDE)
+            )
+            if len(changes) > ROWS:
+                screen.put(screen.styled((f"  and {len(changes) - ROWS} more with --json", "dim")))
+    for sentence in clean.missing:
+        screen.put("", screen.styled((f"Not compared: {sentence}", "yellow")))
+    return screen.text()
+
+
+def render_difference_markdown(found: Diff, *, include_private: bool = False) -> str:
+    """The same for a ticket."""
+    clean = redact(found, include_private=include_private)
+    text, code, table = to_markdown.text, to_markdown.code, to_markdown.table
+    parts = [f"## Difference: {code(clean.before)} to {code(clean.after)}"]
+    if clean.circumstances:
+        rows = [
+            [text(d.name), code(d.before or "(none)"), code(d.after or "(none)")]
+            for d in clean.circumstances
+        ]
+        parts += ["### Not the same", table(["", "before", "after"], rows)]
+    for heading, field, _ in _SECTIONS:
+        changes: Sequence[Change] = getattr(clean, field)
+        if changes:
+            rows = [[text(_name(c)), *map(text, _sizes(c))] for c in changes[:ROWS]]
+            parts += [f"### {heading.capitalize()}", table(["", "before", "after", "change"], rows)]
+            if len(changes) > ROWS:
+                parts.append(f"and {len(changes) - ROWS} more.")
+    parts += [f"Not compared: {text(sentence)}" for sentence in clean.missing]
+    return "\n\n".join(parts) + "\n"
+
+
+def _object(change: Change) -> dict[str, Any]:
+    return {**asdict(change), "change": change.change}
+
+
+def _name(change: Change) -> str:
+    level, _, moment = change.name.rpartition("_")
+    return (
+        words.label(change.name)
+        if moment == "peak"
+        else f"{level} at the end"
+        if moment == "end"
+        else change.name
+    )
+
+
+def _sizes(change: Change) -> tuple[str, str, str]:
+    sign = "+" if change.change > 0 else ""
+    return (
+        format_bytes(change.before),
+        format_bytes(change.after),
+        f"{sign}{format_bytes(change.change)}",
+    )
+
+
+def _change_table(
+    screen: Screen, heading: str, changes: Sequence[Change], *, counts: bool
+) -> Table:
+    columns = [(heading, "fold"), ("before", "right"), ("after", "right"), ("change", "right")]
+    if counts:
+        columns.append(("count", "right"))
+    table = screen.table(columns, [])
+    for change in changes:
+        before, after, difference = _sizes(change)
+        style = "red" if change.change > 0 else "green" if change.change < 0 else "dim"
+        cells = [
+            Text(screen.say(_name(change))),
+            Text(before),
+            Text(after),
+            Text(difference, style),
+        ]
+        if counts:
+            known = change.before_count is not None and change.after_count is not None
+            cells.append(
+                Text(screen.say(f"{change.before_count} → {change.after_count}") if known else "")
+            )
+        table.add_row(*cells)
+    return table
