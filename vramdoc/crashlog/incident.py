@@ -38,6 +38,8 @@ class Incident:
     """The matched text itself."""
     rank: int | None = None
     repeated: int = 1
+    clock: str | None = None
+    """Time of day printed on the same line before it, as ``03:44:03``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

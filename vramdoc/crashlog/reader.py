@@ -6,6 +6,7 @@ It orders and merges what the other modules of this package find, and judges not
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,6 +37,7 @@ KEPT = 200
 """Distinct incidents kept of one kind; a log that fails for days repeats itself."""
 _WARNINGS = frozenset({"conf-unsupported", "conf-ignored", "conf-renamed", "out-resized", "killed"})
 """Kinds that may precede or follow the failure itself; its traceback stands before another incident."""
+_CLOCK = re.compile(r"\d\d:\d\d:\d\d")
 _NEAR = 5_000
 """A message follows its traceback within this many characters, the chained-exception lines included."""
 
@@ -119,12 +121,13 @@ class _Collected:
         for channel in streams:
             own = [i for i in _outermost(_incidents(channel)) if channel.origin(i.start) < stop]
             found += [
-                (_moment(i, channel, self.newest_first), _moved(i, channel, base)) for i in own
+                (_moment(i, channel, self.newest_first), _moved(i, channel, base, text))
+                for i in own
             ]
             self._add_traceback(channel, own)
             for observation in read_observations(channel.text):
                 if channel.origin(observation.start) < stop:
-                    self._keep(self.observations, _moved(observation, channel, base))
+                    self._keep(self.observations, _moved(observation, channel, base, text))
             self._add_surroundings(channel, base)
         for name, sign in signs(text).items():
             self.signs.setdefault(name, replace(sign, start=base + sign.start, end=base + sign.end))
@@ -215,11 +218,13 @@ def _moment(incident: Incident, channel: Channel, newest_first: bool) -> int:  #
     return incident.start if newest_first else channel.origin(incident.start)
 
 
-def _moved(incident: Incident, channel: Channel, base: int) -> Incident:
-    """The same incident with offsets of the whole log."""
+def _moved(incident: Incident, channel: Channel, base: int, text: str) -> Incident:
+    """The same incident with offsets of the whole log, and with the time on its line of ``text``."""
     start, end = channel.span(incident.start, incident.end)
+    times = _CLOCK.findall(text, max(text.rfind("\n", 0, start) + 1, start - 300), start)
     return replace(
         incident,
+        clock=times[-1] if times else None,
         start=base + start,
         end=base + end,
         rank=channel.rank,

@@ -12,7 +12,7 @@ from vramdoc.diagnose.answers import (
     undecided,
 )
 from vramdoc.diagnose.shortage import Shortage
-from vramdoc.diagnose.verdict import Verdict
+from vramdoc.diagnose.verdict import Severity, Verdict
 from vramdoc.evidence.anatomy import NUMBERED
 from vramdoc.evidence.case import Case
 from vramdoc.evidence.visible import visible_requests
@@ -25,6 +25,7 @@ _DEVICE_FIGURES = "the device's figures at the failure: free, total, allocated a
 _SNAPSHOT = (
     "a recording of the run (vramdoc record -- python your_script.py) or an allocator snapshot"
 )
+_SPEAKER = "true-capacity"
 _REST = "the rest of the message: it is cut off before the free and total figures"
 
 
@@ -33,17 +34,35 @@ def without_figures(rule_id: str, case: Case) -> Verdict:
     if text_is_silent(case):
         return undecided(rule_id, "The text holds no error that is known here.", [THE_ERROR])
     if bare := unnumbered(case):
-        return undecided(
-            rule_id,
-            _bare_sentence(bare),
-            [_DEVICE_FIGURES, _SNAPSHOT],
-            evidence=[quote(bare), *visible_requests(case)],
-        )
+        return _without_numbers(rule_id, case, bare)
     if case.oom is not None:
         return undecided(
             rule_id, "A request failed, but the message is cut off.", [_REST, _SNAPSHOT]
         )
     return ruled_out(rule_id, "No request for device memory failed.")
+
+
+def _without_numbers(rule_id: str, case: Case, bare: Incident) -> Verdict:
+    """One rule speaks for all of them and says what the text is; the others only that it decides nothing for them."""
+    wanted = [_DEVICE_FIGURES, _SNAPSHOT]
+    if rule_id != _SPEAKER:
+        return undecided(
+            rule_id,
+            "Memory ran out, but the text prints no figures.",
+            wanted,
+            evidence=[quote(bare)],
+            severity=Severity.WARNING,
+        )
+    requests = visible_requests(case)
+    return undecided(
+        rule_id,
+        _bare_sentence(bare),
+        wanted,
+        evidence=[quote(bare), *requests],
+        notes=[
+            f"The text shows {fact.where!r}, which needs {fact.value:,} bytes." for fact in requests
+        ],
+    )
 
 
 def unnumbered(case: Case) -> Incident | None:

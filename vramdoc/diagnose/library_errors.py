@@ -24,7 +24,8 @@ _HANDLE_CALLS = (
     "cusolverDnCreate",
     "rocblas_create_handle",
 )
-ASSERTS = ("device-assert", "illegal-access")
+_UNMADE = ("ALLOC_FAILED", "NOT_INITIALIZED")
+"""Statuses with which NVIDIA documents a handle that could not be made; they are used interchangeably in practice."""
 EARLIER = ("device-assert", "illegal-access", "index-error")
 
 
@@ -39,18 +40,18 @@ class LibraryError:
 
     @property
     def is_handle_creation(self) -> bool:
-        """The first use of the library on a thread and device (ATen/cuda/CublasHandlePool.cpp)."""
+        """The first use of the library on a thread and device (ATen/cuda/CublasHandlePool.cpp), refused for want of something."""
+        if self.status not in _UNMADE:
+            return False
         return self.call in _HANDLE_CALLS or (
-            not self.call
-            and self.incident.wording == "torch-1.1"
-            and self.status in {"ALLOC_FAILED", "NOT_INITIALIZED"}
+            not self.call and self.incident.wording == "torch-1.1"
         )
 
     @property
     def name(self) -> str:
         """The error in a few words."""
         status = f"{self.incident.kind.upper()}_STATUS_{self.status}"
-        return f"{status} in {self.call}" if self.call else status
+        return f"{self.call} ({status})" if self.call else status
 
 
 def library_error(case: Case) -> LibraryError | None:

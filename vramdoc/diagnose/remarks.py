@@ -18,7 +18,7 @@ from vramdoc.diagnose.shortage import (
 )
 from vramdoc.evidence.anatomy import NUMBERED
 from vramdoc.evidence.case import Case
-from vramdoc.units import MIB, format_bytes
+from vramdoc.units import format_bytes
 
 LATE_ITERATION = 100
 """After so many steps every tensor that a step needs has been allocated many times over."""
@@ -33,6 +33,7 @@ def _all(case: Case, found: Shortage) -> Iterator[str]:
     log = case.crash
     yield from hint(case, found)
     yield from _outside(found)
+    yield from _backend(case, found)
     if log is not None:
         yield from _several(log)
         yield from _time(log)
@@ -74,7 +75,7 @@ def _why_not(named: str, idle: int | None, found: Shortage) -> str:
         return "a memory limit refuses, not the layout"
     if named == "empty_cache" or not idle:
         return f"there is no idle cache to return ({format_bytes(idle or 0)})"
-    share = f"{format_bytes(idle)}, {found.idle_share:.1%} of what is reserved"
+    share = f"{format_bytes(idle)}, {100 * found.idle_share:.1f} % of what is reserved"
     if idle < found.balance.requested:
         return f"the idle cache ({share}) is smaller than the request of {format_bytes(found.balance.requested)}"
     if found.situation is Situation.FULL and found.idle_share < ROUNDING_SLACK:
@@ -94,19 +95,40 @@ def _outside(found: Shortage) -> Iterator[str]:
             f"About {format_bytes(max(0, sums.non_pytorch))} of this process is outside PyTorch's allocator "
             "(CUDA context, libraries, communication)."
         )
-    if sums.process is not None:
+    if sums.process is not None and found.leading != "foreign-process":
         rest = max(0, sums.unexplained or 0) + (sums.others or 0)
-        who = (
-            "almost nothing"
-            if rest <= DRIVER_SLACK + 10 * MIB
-            else "other processes or the desktop"
-        )
-        yield f"Apart from this process {format_bytes(rest)} of the device is taken: {who}."
-    elif sums.outside is not None and sums.outside > DRIVER_SLACK:
+        if rest <= max(sums.rounding, DRIVER_SLACK):
+            yield f"Other processes hold almost nothing ({format_bytes(rest)}, within rounding)."
+        else:
+            yield f"Other processes or the desktop hold {format_bytes(rest)}."
+    elif (
+        sums.process is None
+        and found.leading != "foreign-process"
+        and (sums.outside or 0) > DRIVER_SLACK
+    ):
         yield (
-            f"About {format_bytes(sums.outside)} is outside this allocator (CUDA context, desktop, other processes); "
+            f"About {format_bytes(sums.outside or 0)} is outside this allocator (CUDA context, desktop, other processes); "
             "this message lists no processes."
         )
+
+
+def _backend(case: Case, found: Shortage) -> Iterator[str]:
+    """What the cudaMallocAsync backend's text means, and what its limit says."""
+    oom, sums = case.oom, found.balance
+    if oom is None or "backend" not in oom.extra or oom.extra["backend"].value != "async":
+        return
+    yield (
+        "The backend is cudaMallocAsync, not the native caching allocator: max_split_size_mb and expandable_segments do not apply to it, "
+        "and its message has no figure for idle cache."
+    )
+    if (
+        sums.allowed is not None
+        and sums.total is not None
+        and sums.allowed >= sums.total - sums.rounding
+    ):
+        yield "The fraction limit equals the device limit (1.0): it is not the cause."
+    elif sums.allowed is None:
+        yield "The printed limit of 17179869184.00 GiB is 2^64 bytes: no limit is set."
 
 
 def _several(log: CrashLog) -> Iterator[str]:
@@ -114,7 +136,20 @@ def _several(log: CrashLog) -> Iterator[str]:
     if len(failures) < 2:
         return
     places = ", ".join(_place(failure) for failure in failures[:8])
-    yield f"{len(failures)} failed requests stand in this text, judged apart: {places}. The figures above are those of the first."
+    same = (
+        len(
+            {
+                failure.readings["requested"].value
+                for failure in failures
+                if "requested" in failure.readings
+            }
+        )
+        == 1
+    )
+    yield (
+        f"{len(failures)} failed requests stand in this text{' with the same size' if same else ''}, each with its own figures: {places}. "
+        "What is judged here is the first."
+    )
 
 
 def _place(failure: Incident) -> str:

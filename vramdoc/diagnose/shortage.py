@@ -29,6 +29,9 @@ DRIVER_SLACK = 30 * MIB
 """The driver cannot hand out the very last bytes, and printed figures are rounded."""
 
 
+_CAPTURE_FRAMES = ("capture_model", "cuda_graph", "cudagraph", "cuda/graphs.py", "capture")
+
+
 class Situation(str, Enum):
     """Which branch of the tree applies."""
 
@@ -85,6 +88,9 @@ def shortage(case: Case) -> Shortage | None:
         sufficient = {"memory-limit": (sums.free or 0) + (sums.unallocated or 0)}
     if situation in {Situation.LIMITED, Situation.FULL} and _could_be_packed(sums):
         sufficient["fragmentation"] = sums.unallocated or 0
+    if full and capturing(case) and not (sufficient.keys() - {"fragmentation"}):
+        # Idle cache is not flushed during a capture, so it proves nothing; the request is the capture's own.
+        sufficient = {"graph-private-pool": sums.requested}
     is_plain = full and not sufficient and not _pool_is_unknown(sums)
     if is_plain or situation in {Situation.TOO_LARGE, Situation.SPILLED}:
         sufficient["true-capacity"] = max(1, short - (sums.unallocated or 0))
@@ -96,6 +102,17 @@ def shortage(case: Case) -> Shortage | None:
             cause: size for cause, size in held.items() if cause not in sufficient and size > 0
         },
     )
+
+
+def capturing(case: Case) -> bool:
+    """Whether CUDA graphs were being captured when it failed: a capture that the log begins and does not end, or its frames."""
+    log = case.crash
+    if log is None or "graph-capture" not in log.signs:
+        return False
+    in_frames = any(
+        word in f"{file} {function}" for file, _, function in log.frames for word in _CAPTURE_FRAMES
+    )
+    return in_frames or "graph-capture-done" not in log.signs
 
 
 def normal_non_pytorch(total: int | None) -> int:
@@ -153,11 +170,9 @@ def _held(sums: Balance, case: Case) -> dict[str, int]:
         held["foreign-process"] = sums.others
     if sums.non_pytorch is not None:
         own = sums.non_pytorch - normal
-        captured = case.crash is not None and "graph-capture" in case.crash.signs
-        # A capture that the log shows put its graphs outside the pool; releases before 2.4 print no private-pool figure.
-        held[
-            "graph-private-pool" if captured and own > sums.private_pools else "non-pytorch-memory"
-        ] = own
+        # Graphs that are being captured lie outside the pool; releases before 2.4 print no private-pool figure at all.
+        captured = capturing(case) and own > sums.private_pools
+        held["graph-private-pool" if captured else "non-pytorch-memory"] = own
     elif sums.unexplained is not None:
         held["foreign-process"] = max(held.get("foreign-process", 0), sums.unexplained - normal)
     return {cause: size for cause, size in held.items() if size > 0}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vramdoc.crashlog.incident import Incident
 from vramdoc.diagnose.answers import (
     THE_ERROR,
@@ -19,6 +21,7 @@ from vramdoc.evidence.case import Case
 
 ID = "conf-error"
 _NOTHING_ALLOCATED = "It fails while CUDA is initialised: no memory was allocated yet, and this is no out-of-memory error."
+_BANNER = "The bitsandbytes line above is informational: it only names the library that was loaded."
 _VALUES = {
     "boolean": "a switch takes True or False, spelled exactly so",
     "separator": "entries are key:value, separated by commas",
@@ -47,7 +50,8 @@ def judge(case: Case) -> Verdict:
             return undecided(ID, "The text holds no error that is known here.", [THE_ERROR])
         return ruled_out(ID, "torch accepted the allocator setting.", confidence=Confidence.MEDIUM)
     if incident.wording == "unknown-key":
-        return _unknown_key(incident)
+        banner = [_BANNER] if log is not None and "bitsandbytes-banner" in log.signs else []
+        return replace(verdict := _unknown_key(incident), notes=(*verdict.notes, *banner))
     key = incident.readings.get("key")
     rule = _VALUES.get(incident.wording) or " ".join(incident.text.split())
     return confirmed(
@@ -75,7 +79,7 @@ def _unknown_key(incident: Incident) -> Verdict:
     if since := introduced(key):
         return confirmed(
             ID,
-            f"The option {key} is spelled right, but this torch is too old to know it: torch {since} does.",
+            f"The option {key} is spelled right, but this torch is too old to know it; releases from {since} on accept it.",
             [cite(reading, "key")],
             notes=["Use a newer torch, or leave the option out.", _NOTHING_ALLOCATED],
         )

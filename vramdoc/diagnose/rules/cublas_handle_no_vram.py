@@ -50,7 +50,7 @@ def judge(case: Case) -> Verdict:
     if not (error.is_handle_creation or error.status == "ALLOC_FAILED"):
         return ruled_out(
             ID,
-            f"{error.name} is no failure to get memory: the handle existed already.",
+            f"{error.name} is no failure to get memory for a handle.",
             [quote(error.incident)],
             confidence=Confidence.MEDIUM,
         )
@@ -154,19 +154,19 @@ def _from_text(case: Case, error: LibraryError) -> Verdict:
             confidence=Confidence.MEDIUM,
         )
     starved = case.crash is not None and case.crash.first("cuda-oom", "bare-oom") is not None
-    where = (
-        f" It is {error.call}: the first use of cuBLAS on this thread and device."
+    first_use = (
+        " It is the first use of the library on this thread and device."
         if error.is_handle_creation
         else ""
     )
+    proof = (
+        "An out-of-memory error stands in the same log."
+        if starved
+        else "These lines alone do not prove it: an earlier device-side assert (index out of range) looks the same."
+    )
     return confirmed(
         ID,
-        f"Most likely the device had no free memory left outside PyTorch's pool when {error.name} came.{where} "
-        + (
-            "An out-of-memory error stands in the same log."
-            if starved
-            else "These lines alone do not prove it: an earlier device-side assert (index out of range) looks the same."
-        ),
+        f"{error.name} failed. Most likely the device had no free memory left outside PyTorch's caching allocator, where handles come from.{first_use} {proof}",
         [quote(error.incident), *[cite(row.readings["used"], "gpu_used") for row in rows[:1]]],
         confidence=Confidence.MEDIUM if starved else Confidence.LOW,
         notes=[

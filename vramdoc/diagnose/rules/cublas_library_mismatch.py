@@ -43,7 +43,7 @@ def judge(case: Case) -> Verdict:
         path = log.signs.get("library-path") if log is not None else None
         return confirmed(
             ID,
-            f"{error.name} is no memory error and unlike a failed cublasCreate: the handle exists, the call was refused. First check for mixed libraries: a system cuBLAS or cuBLASLt on LD_LIBRARY_PATH beside the wheel's own, "
+            f"{error.name} is no memory error and unlike a failed cublasCreate: the handle exists, and the call was refused. First check for mixed libraries: a system cuBLAS or cuBLASLt on LD_LIBRARY_PATH beside the wheel's own, "
             + (
                 "or bad strides."
                 if error.status == "INVALID_VALUE"

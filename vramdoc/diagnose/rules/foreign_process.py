@@ -55,7 +55,7 @@ def _confirmed(case: Case, found: Shortage) -> Verdict:
     if not known:
         share = (sums.outside or 0) / (sums.total or 1)
         summary = (
-            f"{size(sums.outside)} ({share:.0%}) of {where(case)} are outside this process's pool, which reserves only {size(sums.reserved)}: "
+            f"{size(sums.outside)} ({100 * share:.0f} %) of {where(case)} are outside this process's pool, which reserves only {size(sums.reserved)}: "
             "another process, or another context, holds them. Look for the owner with nvidia-smi; this message lists no processes."
         )
     elif sums.process is not None and sums.process_is_matched:
@@ -99,7 +99,20 @@ def _siblings(case: Case) -> str:
 
 def _engine_budget(case: Case) -> Verdict | None:
     """An engine (vLLM) compares free memory with its budget before it allocates anything."""
-    incident = case.crash.first("engine-budget") if case.crash is not None else None
+    if case.crash is None:
+        return None
+    if moved := case.crash.first("engine-profile"):
+        return confirmed(
+            ID,
+            f"Free memory changed from {moved.readings['before'].text} to {moved.readings['after'].text} while the engine measured its own need: another process on this GPU allocates or frees at the same time.",
+            [
+                cite(moved.readings["before"], "free_before"),
+                cite(moved.readings["after"], "free_after"),
+            ],
+            confidence=Confidence.MEDIUM,
+            notes=["Start engines on one GPU one after the other, or give each its own GPU."],
+        )
+    incident = case.crash.first("engine-budget")
     if incident is None:
         return None
     free, total, wanted = (

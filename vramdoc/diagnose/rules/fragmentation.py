@@ -103,7 +103,7 @@ def _notes(case: Case, found: Shortage) -> Iterator[str]:
     sums = found.balance
     if found.idle_share < STRONG_SHARE:
         yield (
-            f"The idle share is weak ({found.idle_share:.0%} of the pool) and the device is nearly full: packing serves this request, "
+            f"The idle share is weak ({100 * found.idle_share:.0f} % of the pool) and the device is nearly full: packing serves this request, "
             "little growth beyond it."
         )
     if 0 < (sums.short or 0) < sums.requested // 4:
@@ -133,7 +133,7 @@ def _why_not(found: Shortage) -> str:
             f"Only {size(idle)} of the pool are idle, against a request of {size(sums.requested)}."
         )
     if found.idle_share < ROUNDING_SLACK:
-        return f"The idle {size(idle)} are {found.idle_share:.1%} of the pool: rounding slack that every full device shows."
+        return f"The idle {size(idle)} are {100 * found.idle_share:.1f} % of the pool: rounding slack that every full device shows."
     return f"Idle cache ({size(idle)}) and free bytes together are less than the request of {size(sums.requested)}."
 
 

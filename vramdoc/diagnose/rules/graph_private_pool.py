@@ -8,6 +8,7 @@ from vramdoc.diagnose.remarks import remarks
 from vramdoc.diagnose.rule import Rule
 from vramdoc.diagnose.shortage import Shortage, shortage
 from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
+from vramdoc.evidence.anatomy import failed_request
 from vramdoc.evidence.case import Case
 
 ID = "graph-private-pool"
@@ -38,9 +39,15 @@ def judge(case: Case) -> Verdict:
 
 def _confirmed(case: Case, found: Shortage) -> Verdict:
     sums, leads = found.balance, found.leading == ID
-    by_log = found.sufficient[ID] != sums.private_pools
+    held = found.sufficient[ID]
     sign = case.crash.signs.get("graph-capture") if case.crash is not None else None
-    if by_log:
+    by_log = held != sums.private_pools
+    if by_log and held == sums.requested:
+        summary = (
+            f"The request of {size(sums.requested)} that failed belongs to a CUDA graph capture: {size(sums.free)} were left for the graphs, live tensors (with an "
+            f"engine's KV cache among them) hold {size(sums.live)} of {size(sums.total)}."
+        )
+    elif by_log:
         summary = (
             f"The failure came while CUDA graphs were captured: {size(sums.non_pytorch)} of this process are outside PyTorch's pool (graphs, context, "
             "communication). The message has no private-pool figure; the capture is known from the log."
@@ -52,7 +59,7 @@ def _confirmed(case: Case, found: Shortage) -> Verdict:
         )
     return confirmed(
         ID,
-        summary,
+        summary + _times(case) if by_log else summary,
         (
             *figures(case, found, "reserved", "live", "non_pytorch", "short"),
             *([cite(sign, "capture")] if by_log and sign else []),
@@ -62,6 +69,16 @@ def _confirmed(case: Case, found: Shortage) -> Verdict:
         explains=found.sufficient[ID],
         notes=remarks(case, found) if leads else (),
     )
+
+
+def _times(case: Case) -> str:
+    """When the capture began and when it failed, where the log has times of day."""
+    log = case.crash
+    began = log.signs.get("graph-capture-time") if log is not None else None
+    failure = failed_request(log) if log is not None else None
+    if began is None or failure is None or failure.clock is None:
+        return ""
+    return f" The capture began at {began.text} and failed at {failure.clock}."
 
 
 RULE = Rule(

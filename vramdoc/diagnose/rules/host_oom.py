@@ -15,6 +15,7 @@ from vramdoc.diagnose.answers import (
     text_is_silent,
     undecided,
 )
+from vramdoc.diagnose.code_lines import code_lines
 from vramdoc.diagnose.rule import Rule
 from vramdoc.diagnose.verdict import Confidence, Verdict
 from vramdoc.evidence.anatomy import NUMBERED
@@ -66,6 +67,8 @@ def judge(case: Case) -> Verdict:
         return _shared_memory(shared)
     if said := log.first("host-oom"):
         return _said(log, said)
+    if pinned := _pinned_failure(log):
+        return pinned
     killed = log.first("killed")
     if killed is not None and log.first(*_OTHER_FAILURES) is None:
         return _killed(log, killed)
@@ -105,6 +108,28 @@ def _said(log: CrashLog, said: Incident) -> Verdict:
         )
     return confirmed(
         ID, "Host memory (RAM) ran out, not the GPU's.", evidence, notes=list(_pinned(log))
+    )
+
+
+def _pinned_failure(log: CrashLog) -> Verdict | None:
+    """A bare CUDA error out of a frame that pins host memory: page-locked memory ran out, not the device's."""
+    bare = log.first("bare-oom")
+    line = next(
+        (
+            line
+            for line in code_lines(log)[:3]
+            if "pin_memory" in line.function + line.file + line.source
+        ),
+        None,
+    )
+    if bare is None or line is None or log.first(*NUMBERED):
+        return None
+    return confirmed(
+        ID,
+        "Page-locked (pinned) host memory could not be had: the frame that fails pins a batch, and the CUDA error is about the host.",
+        [quote(bare), line.fact("pinning_line")],
+        confidence=Confidence.MEDIUM,
+        notes=["WSL2 caps pinned memory; try pin_memory=False (microsoft/WSL#8447)."],
     )
 
 

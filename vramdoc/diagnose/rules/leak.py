@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from vramdoc.crashlog.incident import CrashLog
 from vramdoc.diagnose.answers import (
     THE_ERROR,
+    cite,
     confirmed,
     derived,
     ruled_out,
@@ -32,6 +35,12 @@ _COLLECTORS = (
     ("", "total_loss +=", "a loss is summed with its graph"),
     ("", "loss_history", "losses are kept with their graphs"),
 )  # fmt: skip
+FEWEST_LINES = 5
+"""Logged figures needed for a trend; the first steps fill caches."""
+STEADY = 0.8
+"""Share of them that must rise, as for measured growth (``evidence.growth``)."""
+GROWN = 1.5
+"""Last over first: optimizer state and caches of the first steps add less."""
 _INNERMOST = 3
 """Frames looked at: the collector, or the torch functions it calls."""
 
@@ -59,6 +68,8 @@ def judge(case: Case) -> Verdict:
                 "Reduce what is kept of each batch (argmax instead of logits, preprocess_logits_for_metrics), or move it to the CPU as you go (eval_accumulation_steps)."
             ],
         )
+    if logged := _logged(log):
+        return logged
     if failed:
         return undecided(
             ID,
@@ -91,6 +102,27 @@ def _measured(case: Case) -> Verdict:
         confidence=Confidence.MEDIUM,
         severity=Severity.ERROR if failed and case.oom is not None else Severity.WARNING,
         explains=kept,
+    )
+
+
+def _logged(log: CrashLog) -> Verdict | None:
+    """Memory figures that the program printed itself: rising in nearly every line, and by more than rounding."""
+    used = [o.readings["used"] for o in log.observations if o.kind == "memory-use"]
+    values = [int(value.value) for value in used]
+    if len(values) < FEWEST_LINES:
+        return None
+    rises = sum(later > earlier for earlier, later in pairwise(values))
+    if rises < STEADY * (len(values) - 1) or values[-1] < GROWN * values[0]:
+        return None
+    return confirmed(
+        ID,
+        f"The program's own log shows memory in use rising from {size(values[0])} to {size(values[-1])} over {len(values)} lines.",
+        [cite(used[0], "used_first"), cite(used[-1], "used_last")],
+        confidence=Confidence.MEDIUM,
+        explains=values[-1] - values[0],
+        notes=[
+            "Which line of code keeps it, a recording shows: vramdoc record -- python your_script.py."
+        ],
     )
 
 

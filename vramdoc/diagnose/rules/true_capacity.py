@@ -88,15 +88,21 @@ def _summary(case: Case, found: Shortage) -> str:
             f"and live tensors ({size(sums.live)}) are more than the device has."
         )
     full = f"{here[0].upper()}{here[1:]} is full: live tensors hold {size(sums.live)} of {size(sums.total)}"
-    if abs(sums.short or 0) <= sums.rounding:
+    if (
+        sums.free
+        and abs(sums.free - sums.requested) <= sums.rounding
+        and sums.free > sums.requested // 2
+    ):
         return (
-            f"{full}; the request of {size(sums.requested)} and the free {size(sums.free)} are equal within rounding "
-            "(two printed decimals), and the driver cannot hand out the very last bytes."
+            f"{full}; the request of {size(sums.requested)} and the free {size(sums.free)} are equal within rounding (two printed decimals), "
+            "and the driver cannot hand out the very last bytes."
         )
+    if sums.unallocated is None:
+        return f"{full}, and the request of {size(sums.requested)} finds {size(sums.free)} free."
     if (sums.unallocated or 0) >= (sums.short or 0):
         return (
             f"{full}. The idle cache of {size(sums.unallocated)} exceeds the {size(sums.short)} that the request lacks, but it is only "
-            f"{found.idle_share:.1%} of the pool: rounding slack, not fragmentation."
+            f"{100 * found.idle_share:.1f} % of the pool: rounding slack, not fragmentation."
         )
     return (
         f"{full}. The request of {size(sums.requested)} finds {size(sums.free)} free, and even perfect packing "
@@ -123,6 +129,7 @@ def _open(case: Case, found: Shortage) -> Verdict:
                 "which processes hold the device (nvidia-smi)",
             ],
             evidence=figures(case, found, "neither_live_nor_free", "live_and_request"),
+            notes=remarks(case, found),
         )
     room = None if sums.total is None or sums.reserved is None else sums.total - sums.reserved
     if room is not None and sums.requested > room:
