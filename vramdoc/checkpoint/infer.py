@@ -37,7 +37,7 @@ from vramdoc.checkpoint.tensors import Checkpoint, StoredTensor
 _LAYER = re.compile(
     r"(?P<stack>(?:.*?\.)?(?:layers|layer|h|blocks|block))\.(?P<index>\d+)\.(?P<rest>.+)\Z"
 )
-EMBEDDINGS = ("embed_tokens", "wte", "word_embeddings", "embed_in", "tok_embeddings")
+EMBEDDINGS = ("embed_tokens", "wte", "word_embeddings", "embed_in", "tok_embeddings", "embeddings")
 POSITIONS = ("wpe", "embed_positions", "position_embeddings")
 TOKEN_TYPES = ("token_type_embeddings",)
 HEADS = ("lm_head", "embed_out", "output", "score")

@@ -22,7 +22,7 @@ STANDARD = frozenset({
     "seed_oss", "smollm3", "stablelm", "starcoder2",
 })  # fmt: skip
 """Model types that cache ``kv_heads * head_dim`` keys and as many values a token in every attention layer."""
-LATENT = frozenset({"deepseek_v2", "deepseek_v3", "kimi_k2"})
+LATENT = frozenset({"deepseek_v2", "deepseek_v3"})
 """Model types with multi-head latent attention."""
 
 

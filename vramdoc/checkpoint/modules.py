@@ -19,7 +19,7 @@ Parts = Mapping[str, StoredTensor]
 Modules = dict[str, dict[str, StoredTensor]]
 
 _PART = re.compile(
-    r"(?:(?P<module>.+)\.)?(?P<part>weight\.(?:absmax|quant_map|nested_absmax|nested_quant_map|quant_state\..+)|[^.]+)\Z"
+    r"(?:(?P<module>.+?)\.)?(?P<part>weight\.(?:absmax|quant_map|nested_absmax|nested_quant_map|quant_state\..+)|[^.]+)\Z"
 )
 _FLOAT8 = ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
 
