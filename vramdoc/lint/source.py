@@ -31,6 +31,8 @@ class Source:
         self.tree = tree
         self.path = path
         self.parents: dict[ast.AST, ast.AST] = {}
+        self.memo: dict[object, object] = {}
+        """What analyses have worked out about this file and want again."""
         self.position: dict[ast.AST, int] = {}
         """Place in the order of the text."""
         nodes: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)

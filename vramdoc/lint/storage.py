@@ -49,7 +49,6 @@ _FROZEN_CALLS = {
     "torch.frombuffer": "belongs to a buffer object",
     "torch.from_file": "is a mapped file",
     "torch.UntypedStorage.from_file": "is a mapped file",
-    "torch.UntypedStorage._new_shared": "is shared memory",
     "torch.from_dlpack": "was imported through DLPack",
     "torch.utils.dlpack.from_dlpack": "was imported through DLPack",
     "safetensors.torch.load_file": "is mapped from a safetensors file",
@@ -61,7 +60,6 @@ _FROZEN_METHODS = {
     "pin_memory": "is pinned host memory, allocated once",
     "get_tensor": "is mapped from a safetensors file",
     "get_slice": "is mapped from a safetensors file",
-    "_new_shared": "is shared memory",
 }
 _ALIASES = frozenset({
     "detach", "detach_", "view", "view_as", "reshape", "contiguous", "t", "transpose", "permute", "squeeze", "unsqueeze", "narrow", "select",
@@ -226,7 +224,8 @@ def _made(source: Source, root: ast.AST) -> Storage:
     if frozen is None and not name.startswith("torch."):
         frozen = _FROZEN_METHODS.get(method)
     if frozen is not None:
-        return Storage(Owner.FOREIGN, frozen, root, size)
+        # Pinned storage was read to be frozen in every source version and could not be tried.
+        return Storage(Owner.FOREIGN, frozen, root, size, certain=method != "pin_memory")
     if name.startswith("torch.") or _copies(source, root, method):
         return Storage(Owner.TORCH, "", root, size)
     return Storage(Owner.UNKNOWN, "", root)

@@ -1,0 +1,117 @@
+"""Tensors that a loop makes longer turn by turn, and the names that say a tensor is a KV cache."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from vramdoc.lint.flow import Role, key_of, root_of
+from vramdoc.lint.literals import number
+from vramdoc.lint.source import COMPREHENSIONS, argument, last_name
+
+if TYPE_CHECKING:
+    from vramdoc.lint.source import Source
+
+JOINS = ("cat", "concat", "concatenate")
+_SIDE_JOINS = ("hstack", "vstack", "dstack")
+_CACHE = re.compile(
+    r"^(all_|full_|cached_|new_|self_|old_|layer_|prev_|cur_|p|past_?)?(k|v|kv|ks|vs|keys?|vals?|values?)(_?(cache|buf|buffer|states?|all|full|past|prev|i|out|new))?s?$"
+    r"|past|(^|_)kv(_|$)|kv_?cache|(^|_)(key|value|k|v)_?(cache|states)|(^|_)cache[sd]?(_|$)",
+    re.IGNORECASE,
+)
+_OTHER = re.compile(
+    r"(^|_)(ids?|tokens?|inputs?|outputs?|sequences?|masks?|labels?|preds?|predictions?|logits|positions?|text|generated|embeddings?|losses)(_|$)",
+    re.IGNORECASE,
+)
+
+
+def names_a_cache(name: str) -> bool:
+    """Whether an identifier is one that people give to cached keys and values."""
+    return _CACHE.search(name) is not None and _OTHER.search(name) is None
+
+
+def names_no_cache(name: str) -> bool:
+    """Whether an identifier says that the tensor is something else: token ids, masks, logits."""
+    return _OTHER.search(name) is not None
+
+
+def joined(call: ast.Call) -> list[ast.expr]:
+    """What torch.cat and its like put together."""
+    tensors = argument(call, "tensors", 0)
+    if isinstance(tensors, (ast.List, ast.Tuple)):
+        return list(tensors.elts)
+    return [] if tensors is None else [tensors]
+
+
+def is_join(source: Source, call: ast.Call) -> bool:
+    """Whether ``call`` is torch.cat under any of its names."""
+    name = source.qualname(call.func) or ""
+    module, _, function = name.rpartition(".")
+    return module in {"torch", "torch.ops.aten"} and function in (*JOINS, *_SIDE_JOINS)
+
+
+def along_sequence(source: Source, call: ast.Call) -> bool:
+    """Whether the join is along dimension 2 or -2: the sequence in ``[batch, heads, length, dim]``."""
+    return number(source, argument(call, "dim", 1) or argument(call, "axis")) in {2, -2}
+
+
+def roots(source: Source, node: ast.AST, depth: int = 4) -> set[str]:
+    """Variables that an expression is, or is taken out of: ``past`` for ``k`` in ``for k, v in past``."""
+    key = key_of(node)
+    if key is None:
+        inner = node.value if isinstance(node, (ast.Subscript, ast.Attribute)) else None
+        return roots(source, inner, depth) if inner is not None else set()
+    found = {key, root_of(key) if not key.startswith("self.") else key.partition("[")[0]}
+    if depth == 0:
+        return found
+    for binding in source.flow.reaching(node):
+        if binding.role in {Role.ITEM, Role.PART} and binding.value is not None:
+            for value in _iterated(binding.value):
+                found |= roots(source, value, depth - 1)
+        elif binding.role is Role.VALUE and isinstance(
+            binding.value, (ast.Subscript, ast.Name, ast.Attribute)
+        ):
+            found |= roots(source, binding.value, depth - 1)
+    return found
+
+
+def _iterated(node: ast.AST) -> Iterator[ast.AST]:
+    """What ``zip``, ``enumerate`` and ``reversed`` go through."""
+    if isinstance(node, ast.Call) and last_name(node.func) in {
+        "zip",
+        "enumerate",
+        "reversed",
+        "list",
+        "tuple",
+        "items",
+        "values",
+    }:
+        for value in node.args:
+            yield from _iterated(value)
+        if isinstance(node.func, ast.Attribute):
+            yield node.func.value
+    else:
+        yield node
+
+
+def targets(source: Source, call: ast.AST) -> list[ast.expr]:
+    """Variables that receive the value of ``call``, directly or within a display or comprehension."""
+    for up in source.ancestors(call):
+        if isinstance(up, ast.Assign):
+            return [t for target in up.targets for t in getattr(target, "elts", [target])]
+        if isinstance(up, (ast.AnnAssign, ast.NamedExpr)):
+            return [up.target]
+        if isinstance(up, ast.Call):
+            wraps = last_name(up.func) in {"tuple", "list", "append", "contiguous", "detach", "to"}
+            if last_name(up.func) == "append" and isinstance(up.func, ast.Attribute):
+                return [up.func.value]
+            if not wraps:
+                return []
+        elif not isinstance(
+            up,
+            (ast.Tuple, ast.List, ast.Dict, ast.IfExp, ast.Attribute, ast.keyword, *COMPREHENSIONS),
+        ):
+            return []
+    return []

@@ -1,0 +1,207 @@
+"""VD201: a KV cache made longer by ``torch.cat`` with every token."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from vramdoc.lint import growth
+from vramdoc.lint.flow import Role, key_of
+from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.source import DEFINITIONS, Source, last_name
+from vramdoc.lint.violation import Level
+
+RULE = Rule(
+    id="VD201",
+    name="cache-grown-by-cat",
+    title="KV cache grown by torch.cat in a loop",
+    level=Level.WARNING,
+    why="""
+    Each step allocates a cache that is one token longer, copies the old one and frees it: old and new live together, and as sizes never
+    repeat, freed blocks fit nothing that follows. A decode of 8,192 tokens of Llama-3-8B shapes reserves about twice the bytes that are live
+    (replayed), and copies grow with the square of the length (huggingface/transformers PR #30536).
+    """,
+    instead="""
+    Allocate the cache once for the longest context and write by index (`StaticCache` in transformers), or grow in steps of 256 tokens.
+    """,
+    bad=(
+        Example(
+            code="""
+import torch
+
+def decode(layers, x, steps):
+    keys = [None] * len(layers)
+    for _ in range(steps):
+        for i, layer in enumerate(layers):
+            k = layer.project(x)
+            keys[i] = k if keys[i] is None else torch.cat([keys[i], k], dim=2)  # VD201
+            x = layer.attend(x, keys[i])
+    return x
+"""
+        ),
+        Example(
+            code="""
+from torch import cat as join
+
+class Cache:
+    def update(self, k, v):
+        self.k_cache = join((self.k_cache, k), -2)  # VD201
+        return self.k_cache
+"""
+        ),
+        Example(
+            code="""
+import torch as t
+
+def generate(model, ids, past):
+    while ids.shape[1] < 4096:
+        new = model.step(ids, past)
+        past = tuple((t.cat([pk, k], 2), pv) for (pk, pv), k in zip(past, new))  # VD201
+"""
+        ),
+    ),
+    good=(
+        Example(
+            code="""
+import torch
+
+def decode(model, ids, cache, steps):
+    for pos in range(steps):
+        next_id = model(ids[:, -1:], cache, pos).argmax(-1)
+        ids = torch.cat([ids, next_id], dim=1)
+    return ids
+"""
+        ),
+        Example(
+            code="""
+import torch
+
+def gather(parts):
+    keys = []
+    for part in parts:
+        keys.append(part.keys)
+    return torch.cat(keys, dim=2)
+"""
+        ),
+    ),
+    words=("cat", "stack", ".pad("),
+    limits="Recognised by the names people give to caches, or by a join along the sequence dimension of four; token ids, masks and logits are left alone.",
+)
+_STEP = re.compile(
+    r"update|append|push|extend|step|decode|forward|insert|add|write|put|grow|concat|__call__",
+    re.IGNORECASE,
+)
+
+
+@RULE.on_call("cat", "concat", "concatenate", "hstack", "vstack", "pad")
+def check(source: Source, call: ast.Call) -> Iterator[Finding]:
+    """A join whose result goes where its first part came from, once a turn or once a call."""
+    if last_name(call.func) == "pad":
+        parts = call.args[:1] if source.qualname(call.func) == "torch.nn.functional.pad" else []
+    else:
+        parts = growth.joined(call) if growth.is_join(source, call) else []
+    if not parts:
+        return
+    grown = _grown(source, call, parts)
+    if grown is not None and _repeats(source, call, grown):
+        key = key_of(grown) or last_name(grown)
+        yield at(
+            call,
+            f"{key} grows by a copy with every step: old and new cache live together and freed blocks never fit again; "
+            "allocate it once and write by index",
+        )
+
+
+def _grown(source: Source, call: ast.Call, parts: list[ast.expr]) -> ast.expr | None:
+    """The variable that the join makes longer, if it is a cache."""
+    origin = set().union(*(growth.roots(source, part) for part in parts))
+    for target in growth.targets(source, call):
+        own = growth.roots(source, target, depth=0)
+        indirect = _stored_later(source, target)
+        if not (own | indirect) & origin:
+            continue
+        names = {last_name(target), *map(_last, indirect), *(last_name(part) for part in parts[:1])}
+        if any(map(growth.names_a_cache, names)):
+            return target
+        if growth.along_sequence(source, call) and not any(map(growth.names_no_cache, names)):
+            return target
+    return _collected(source, call, parts)
+
+
+def _last(key: str) -> str:
+    return key.partition("[")[0].rpartition(".")[2]
+
+
+def _stored_later(source: Source, target: ast.expr) -> set[str]:
+    """Where a local result is stored afterwards: ``new = cat([self.k, k]); self.k = new``."""
+    key = key_of(target)
+    function = source.function(target)
+    return {
+        stored
+        for node in source.nodes.get(ast.Assign, ())
+        if isinstance(node, ast.Assign)
+        and key is not None
+        and key_of(node.value) == key
+        and source.function(node) is function
+        for place in node.targets
+        if (stored := key_of(place)) is not None
+    }
+
+
+def _collected(source: Source, call: ast.Call, parts: list[ast.expr]) -> ast.expr | None:
+    """``keys.append(k); full = torch.cat(keys, dim=2)``: a list that grows in the same loop, joined anew each turn."""
+    if len(parts) != 1 or not isinstance(parts[0], (ast.Name, ast.Attribute, ast.Subscript)):
+        return None
+    key = key_of(parts[0])
+    loop = next(source.loops(call), None)
+    if loop is None or key is None or not growth.names_a_cache(last_name(parts[0])):
+        return None
+    made_inside = any(
+        binding.role is Role.VALUE and source.within(binding.owner, loop)
+        for binding in source.flow.reaching(parts[0])
+    )
+    appended = any(
+        isinstance(other.func, ast.Attribute)
+        and key_of(other.func.value) == key
+        and source.within(other, loop)
+        for other in source.calls_named("append")
+    )
+    return parts[0] if appended and not made_inside else None
+
+
+def _repeats(source: Source, call: ast.Call, grown: ast.expr) -> bool:
+    """In a loop that does not start the variable afresh, or in a method that is called once a step."""
+    for loop in source.loops(call):
+        fresh = any(
+            binding.role is Role.VALUE
+            and source.within(binding.owner, loop)
+            and not source.within(call, binding.owner)
+            and not _joins(source, binding.value)
+            for binding in source.flow.reaching(grown)
+        )
+        if not fresh:
+            return True
+    function = source.function(call)
+    if not isinstance(function, DEFINITIONS):
+        return False
+    if (key_of(grown) or "").startswith("self."):
+        return _STEP.search(function.name) is not None
+    return _passed_through(source, function)
+
+
+def _joins(source: Source, value: ast.AST | None) -> bool:
+    return value is not None and any(
+        isinstance(node, ast.Call) and growth.is_join(source, node) for node in ast.walk(value)
+    )
+
+
+def _passed_through(source: Source, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether the function hands the longer cache back to a loop that passes it in again."""
+    return any(
+        isinstance(parent := source.parents[site], ast.Assign)
+        and next(source.loops(site), None) is not None
+        and {key_of(t) for target in parent.targets for t in getattr(target, "elts", [target])}
+        & {key_of(a) for a in site.args}
+        for site in source.flow.call_sites(function)
+    )

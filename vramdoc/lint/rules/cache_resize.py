@@ -1,0 +1,66 @@
+"""VD102: ``resize_`` on a KV cache."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from vramdoc.lint.flow import key_of
+from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.source import Source, receiver
+from vramdoc.lint.storage import Owner, storages
+from vramdoc.lint.violation import Level
+
+RULE = Rule(
+    id="VD102",
+    name="cache-resize",
+    title="resize_ on a KV cache",
+    level=Level.WARNING,
+    why="""
+    `resize_` reinterprets the bytes in a new shape; it inserts no rows. Called on a `[batch, heads, length, dim]` cache with two sizes it
+    silently makes a two-dimensional tensor of what is there, and with more elements than before it scrambles heads and positions. On
+    the caches of transformers it is an AttributeError.
+    """,
+    instead="Allocate the cache once for the longest context and write by index, or use the cache classes of transformers.",
+    bad=(
+        Example(
+            code="""
+def grow(past_key_values, new_len, head_dim):
+    past_key_values.resize_(new_len, head_dim)  # VD102
+"""
+        ),
+    ),
+    good=(
+        Example(
+            code="""
+import torch
+
+cache = torch.empty(0)
+cache.resize_(16)
+"""
+        ),
+    ),
+    words=("resize_",),
+)
+CACHE_NAME = re.compile(
+    r"past_key_values|(^|_)(kv|k|v|key|value)s?_?(cache|states)$|^(kv|past)(_|$)|(^|_)kv_?cache"
+)
+
+
+@RULE.on_call("resize_")
+def check(source: Source, call: ast.Call) -> Iterator[Finding]:
+    """Receivers that are a cache by name and of which nothing else is known."""
+    target = receiver(call)
+    key = key_of(target) if target is not None else None
+    if (
+        target is None
+        or key is None
+        or not CACHE_NAME.search(key.partition("[")[0].rpartition(".")[2])
+    ):
+        return
+    if all(storage.owner is Owner.UNKNOWN for storage in storages(source, target)):
+        yield at(
+            call,
+            f"resize_ on {key} keeps the bytes and changes the shape: positions and heads no longer match",
+        )

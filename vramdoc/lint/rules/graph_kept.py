@@ -1,0 +1,188 @@
+"""VD301: a loss or prediction kept from step to step with its autograd graph."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from vramdoc.lint.flow import Role, key_of
+from vramdoc.lint.gradients import Graph, enclosing, gradients_off
+from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.source import LOOPS, Source
+from vramdoc.lint.violation import Level
+
+RULE = Rule(
+    id="VD301",
+    name="graph-kept",
+    title="loss or predictions kept with their autograd graph",
+    level=Level.ERROR,
+    why="""
+    A tensor computed from parameters refers to its graph, and the graph to activations and inputs. Adding the loss to a running total, or
+    appending it (or the outputs) to a list, keeps the graph of every step alive: memory grows with each iteration until it runs out
+    (google/brax PR #152 and many others; PyTorch FAQ, "My model reports cuda runtime error(2)"). `.cpu()` does not help, the graph comes along.
+    """,
+    instead="Keep `loss.item()` or `loss.detach()`, and `outputs.detach().cpu()`.",
+    bad=(
+        Example(
+            code="""
+def train(net, loader, opt, crit):
+    total, history, outputs = 0, [], []
+    for x, y in loader:
+        out = net(x)
+        loss = crit(out, y)
+        loss.backward()
+        opt.step()
+        total += loss  # VD301
+        history.append(loss)  # VD301
+        outputs.append(out.cpu())  # VD301
+"""
+        ),
+        Example(
+            code="""
+class Trainer:
+    def step(self, x, y):
+        loss = self.crit(self.model(x), y)
+        self.scaler.scale(loss).backward()
+        self.running = 0.9 * self.running + 0.1 * loss  # VD301
+"""
+        ),
+    ),
+    good=(
+        Example(
+            code="""
+def train(net, loader, opt, crit):
+    total, history, outputs = 0, [], []
+    for x, y in loader:
+        out = net(x)
+        loss = crit(out, y)
+        loss.backward()
+        opt.step()
+        total += loss.item()
+        history.append(loss.detach())
+        outputs.append(out.argmax(1))
+"""
+        ),
+        Example(
+            code="""
+def train(net, batches, opt, crit):
+    for group in batches:
+        total = 0
+        for x, y in group:
+            total = total + crit(net(x), y)
+        total.backward()
+        opt.step()
+"""
+        ),
+    ),
+    words=("backward", "training_step", "compute_loss"),
+    limits="Only where `backward` is called on it in the same function (or it is what `training_step` returns): elsewhere the graph may be needed.",
+)
+
+
+@RULE.on_node(ast.AugAssign)
+def check_added(source: Source, node: ast.AST) -> Iterator[Finding]:
+    """``total += loss``."""
+    assert isinstance(node, ast.AugAssign)
+    if isinstance(node.op, ast.Add):
+        yield from _judged(source, node, node.target, node.value)
+
+
+@RULE.on_node(ast.Assign)
+def check_assigned(source: Source, node: ast.AST) -> Iterator[Finding]:
+    """``total = total + loss``, ``losses[i] = loss``."""
+    assert isinstance(node, ast.Assign)
+    for target in node.targets:
+        key = key_of(target)
+        own = any(
+            key_of(n) == key
+            for n in ast.walk(node.value)
+            if isinstance(n, (ast.Name, ast.Attribute, ast.Subscript))
+        )
+        if key is not None and isinstance(node.value, ast.BinOp) and own:
+            yield from _judged(source, node, target, node.value)
+        elif isinstance(target, ast.Subscript) and _moves(source, target):
+            yield from _judged(source, node, target.value, node.value)
+
+
+@RULE.on_call("append", "extend", "add", "appendleft", "insert", "put")
+def check_appended(source: Source, call: ast.Call) -> Iterator[Finding]:
+    """``history.append(loss)``."""
+    if isinstance(call.func, ast.Attribute) and call.args:
+        yield from _judged(source, call, call.func.value, call.args[-1])
+
+
+def _moves(source: Source, target: ast.Subscript) -> bool:
+    """Whether the index changes with the loop, so that entries pile up."""
+    return any(
+        binding.role is Role.ITEM or binding.augmented
+        for inner in ast.walk(target.slice)
+        if isinstance(inner, ast.Name)
+        for binding in source.flow.reaching(inner)
+    )
+
+
+def _judged(
+    source: Source, node: ast.expr | ast.stmt, kept: ast.AST, value: ast.expr
+) -> Iterator[Finding]:
+    graph = _graph(source, node)
+    if not graph.direct or not graph.has_graph(value) or gradients_off(source, node):
+        return
+    key = key_of(kept if not isinstance(kept, ast.Call) else kept.func)
+    if key is None or _goes_backward(graph, kept) or not _outlives(source, graph, node, kept):
+        return
+    yield at(
+        node,
+        f"{key} keeps the autograd graph of every step, and with it the activations: memory grows each iteration; "
+        "keep .item() or .detach() of it",
+    )
+
+
+def _graph(source: Source, node: ast.AST) -> Graph:
+    scope = enclosing(source, node)
+    found = source.memo.get(("graph", scope))
+    if not isinstance(found, Graph):
+        found = source.memo[("graph", scope)] = Graph(source, scope)
+    return found
+
+
+def _goes_backward(graph: Graph, kept: ast.AST) -> bool:
+    """Whether ``backward`` is called on the kept thing itself: then its graph is wanted."""
+    keys = {binding.key for binding in graph.direct}
+    return key_of(kept) in keys
+
+
+def _outlives(source: Source, graph: Graph, node: ast.AST, kept: ast.AST) -> bool:
+    """Whether what keeps it lasts longer than one turn of the loop in which backward runs."""
+    key = key_of(kept)
+    if (
+        key is not None
+        and key.startswith("self.")
+        and not _bound_in(source, kept, enclosing(source, node))
+    ):
+        return True
+    for loop in source.loops(node):
+        consumed = any(source.within(call, loop) for call in graph.calls) or not graph.calls
+        if consumed and not _bound_in(source, kept, loop):
+            return True
+    return False
+
+
+def _bound_in(source: Source, kept: ast.AST, region: ast.AST) -> bool:
+    """Whether ``region`` gives the keeper a fresh value (an accumulation is none)."""
+    key = key_of(kept)
+    return any(
+        binding.role is not Role.PARAMETER
+        and not binding.augmented
+        and source.within(binding.owner, region)
+        and not (isinstance(region, LOOPS) and binding.owner is region)
+        and not _accumulates(binding.value, key)
+        for binding in source.flow.reaching(kept)
+    )
+
+
+def _accumulates(value: ast.AST | None, key: str | None) -> bool:
+    return value is not None and any(
+        key_of(n) == key
+        for n in ast.walk(value)
+        if isinstance(n, (ast.Name, ast.Attribute, ast.Subscript))
+    )

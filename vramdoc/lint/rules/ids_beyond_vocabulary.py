@@ -1,0 +1,196 @@
+"""VD504: token ids for which the embedding has no row."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from vramdoc.lint.flow import Role, key_of
+from vramdoc.lint.literals import number
+from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.source import Source, argument, last_name, receiver
+from vramdoc.lint.violation import Level
+
+RULE = Rule(
+    id="VD504",
+    name="ids-beyond-vocabulary",
+    title="token ids beyond the embedding table",
+    level=Level.ERROR,
+    why="""
+    A token added to the tokenizer gets the next free id, and the model's embedding has no row for it until `resize_token_embeddings`. On the CPU
+    that is an IndexError; on a GPU a device-side assert, which surfaces later as some other call's error, often CUBLAS_STATUS_NOT_INITIALIZED
+    or ALLOC_FAILED at cublasCreate, and looks like lack of memory (OptimalScale/LMFlow#114).
+    """,
+    instead="Call `model.resize_token_embeddings(len(tokenizer))` after the last token was added, or reuse `tokenizer.eos_token` for padding.",
+    bad=(
+        Example(
+            code="""
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tok = AutoTokenizer.from_pretrained("gpt2")
+model = AutoModelForCausalLM.from_pretrained("gpt2")
+tok.add_special_tokens({"pad_token": "[PAD]"})  # VD504
+"""
+        ),
+        Example(
+            code="""
+import torch
+
+table = torch.nn.Embedding(1000, 64).cuda()
+ids = torch.randint(0, 1200, (8,), device="cuda")
+table(ids)  # VD504
+"""
+        ),
+    ),
+    good=(
+        Example(
+            code="""
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tok = AutoTokenizer.from_pretrained("gpt2")
+model = AutoModelForCausalLM.from_pretrained("gpt2")
+tok.add_special_tokens({"pad_token": tok.eos_token})
+if tok.add_tokens(["<image>"]):
+    model.resize_token_embeddings(len(tok))
+table = torch.nn.Embedding(1000, 64)
+table(torch.randint(0, 1000, (8,)))
+"""
+        ),
+    ),
+    words=("add_special_tokens", "add_tokens", "Embedding"),
+    limits="Only where tokenizer and model are loaded in the same file.",
+)
+_EXISTING = frozenset(
+    {"eos_token", "bos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"}
+)
+
+
+@RULE.on_call("add_special_tokens", "add_tokens")
+def check_added(source: Source, call: ast.Call) -> Iterator[Finding]:
+    """New tokens without a resize after them."""
+    if not call.args and not call.keywords:
+        return
+    tokens = call.args[0] if call.args else call.keywords[0].value
+    if _exist_already(source, tokens) or not _is_tokenizer(source, receiver(call)):
+        return
+    models = [
+        c
+        for c in source.calls_named("from_pretrained", "from_config")
+        if "Model" in (source.qualname(c.func) or "")
+    ]
+    resizes = list(source.calls_named("resize_token_embeddings"))
+    if not models:
+        return
+    name = key_of(receiver(call) or call) or "the tokenizer"
+    if not resizes:
+        yield at(
+            call,
+            f"{name} gets ids for which the model's embedding has no row; call model.resize_token_embeddings(len({name}))",
+        )
+    elif all(_before(source, resize, call) for resize in resizes):
+        yield at(
+            call,
+            f"added after resize_token_embeddings (line {resizes[-1].lineno}): the new ids have no row; resize after adding",
+        )
+
+
+def _before(source: Source, resize: ast.Call, added: ast.Call) -> bool:
+    return (
+        source.function(resize) is source.function(added)
+        and source.position[resize] < source.position[added]
+    )
+
+
+def _is_tokenizer(source: Source, node: ast.AST | None) -> bool:
+    if node is None:
+        return False
+    origins = source.flow.origins(node)
+    loaded = any(
+        isinstance(o.node, ast.Call) and "okeniz" in (source.qualname(o.node.func) or "")
+        for o in origins
+    )
+    return loaded or "tok" in last_name(node).lower()
+
+
+def _exist_already(source: Source, tokens: ast.AST) -> bool:
+    """Whether everything that is added is an existing token of the tokenizer (``tok.eos_token``)."""
+    for origin in source.flow.origins(tokens):
+        node = origin.node
+        if isinstance(node, ast.Dict):
+            values: list[ast.expr] = list(node.values)
+        elif isinstance(node, (ast.List, ast.Tuple)):
+            values = node.elts
+        else:
+            values = [node] if isinstance(node, ast.expr) else []
+        if not values or not all(
+            isinstance(value, ast.Attribute) and value.attr in _EXISTING for value in values
+        ):
+            return False
+    return True
+
+
+@RULE.on_node(ast.Call)
+def check_table(source: Source, node: ast.AST) -> Iterator[Finding]:
+    """An ``nn.Embedding`` of known size called with ids known to go beyond it."""
+    assert isinstance(node, ast.Call)
+    if not node.args or not isinstance(node.func, (ast.Name, ast.Attribute)):
+        return
+    rows = _rows(source, node.func)
+    largest = None if rows is None else _largest(source, node.args[0])
+    if rows is not None and largest is not None and largest >= rows:
+        yield at(
+            node,
+            f"ids go up to {largest}, the embedding has {rows} rows (0 to {rows - 1}): a device-side assert on a GPU",
+        )
+
+
+def _rows(source: Source, table: ast.AST) -> int | None:
+    if key_of(table) is None or (isinstance(table, ast.Name) and table.id in source.imports):
+        return None
+    for origin in source.flow.origins(table):
+        made: ast.AST = origin.node
+        while (
+            isinstance(made, ast.Call)
+            and last_name(made.func) in {"cuda", "to", "half", "eval"}
+            and isinstance(made.func, ast.Attribute)
+        ):
+            made = made.func.value
+        if (
+            origin.role is not Role.VALUE
+            or not isinstance(made, ast.Call)
+            or source.qualname(made.func) != "torch.nn.Embedding"
+        ):
+            return None
+        rows = number(source, argument(made, "num_embeddings", 0))
+        return int(rows) if rows is not None else None
+    return None
+
+
+def _largest(source: Source, ids: ast.AST) -> int | None:
+    """The largest id that ``torch.randint`` or a literal tensor can hold."""
+    for origin in source.flow.origins(ids):
+        made: ast.AST = origin.node
+        while (
+            isinstance(made, ast.Call)
+            and last_name(made.func) in {"cuda", "to", "long"}
+            and isinstance(made.func, ast.Attribute)
+        ):
+            made = made.func.value
+        if not isinstance(made, ast.Call):
+            return None
+        name = source.qualname(made.func)
+        if name == "torch.randint":
+            high = argument(made, "high") or (
+                made.args[1] if len(made.args) > 2 else made.args[0] if made.args else None
+            )
+            end = number(source, high)
+            return None if end is None else int(end) - 1
+        if name in {"torch.tensor", "torch.LongTensor"} and made.args:
+            numbers = [
+                n.value
+                for n in ast.walk(made.args[0])
+                if isinstance(n, ast.Constant) and isinstance(n.value, int)
+            ]
+            return max(numbers, default=None)
+    return None

@@ -1,0 +1,181 @@
+"""VD302: inference that records an autograd graph."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from vramdoc.lint.flow import key_of
+from vramdoc.lint.gradients import enclosing, gradients_off, is_forward
+from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.source import DEFINITIONS, Source, last_name, receiver
+from vramdoc.lint.violation import Level
+
+RULE = Rule(
+    id="VD302",
+    name="inference-with-gradients",
+    title="inference without no_grad or inference_mode",
+    level=Level.WARNING,
+    why="""
+    `eval()` changes dropout and batch norm; it does not switch autograd off. Every forward pass then keeps its activations for a backward
+    that never comes: often several times the memory, and more with each batch when outputs are collected.
+    """,
+    instead="Decorate the function with `@torch.inference_mode()`, or put the calls in `with torch.no_grad():`.",
+    bad=(
+        Example(
+            code="""
+import torch
+
+def evaluate(model, loader):
+    model.eval()
+    right = 0
+    for x, y in loader:
+        right += (model(x.cuda()).argmax(1) == y.cuda()).sum().item()  # VD302
+    return right
+"""
+        ),
+        Example(
+            code="""
+import torch
+
+def predict(net, loader):
+    return torch.cat([net(b.to("cuda")).cpu() for b in loader])  # VD302
+"""
+        ),
+    ),
+    good=(
+        Example(
+            code="""
+import torch
+
+@torch.inference_mode()
+def predict(net, loader):
+    return torch.cat([net(b.to("cuda")).cpu() for b in loader])
+
+def evaluate(model, loader):
+    model.eval()
+    with torch.no_grad():
+        return [model(x).argmax(1) for x in loader]
+"""
+        ),
+        Example(
+            code="""
+import torch
+
+def saliency(model, x):
+    model.eval()
+    x.requires_grad_()
+    model(x).sum().backward()
+    return x.grad
+"""
+        ),
+    ),
+    words=("eval()", "predict", "infer", "evaluate", "validate", "embed", "encode", "test"),
+    limits="Gradients switched off by a caller in another file are not seen.",
+)
+_INFERENCE = re.compile(
+    r"^_?(predict|infer|inference|evaluate|evaluation|validate|validation|eval|test|embed|encode|score|run_inference)(_|$)|_(inference|eval|evaluate|predict)$"
+)
+_USES_GRADIENTS = ("backward", "requires_grad_", "manual_backward", "zero_grad")
+_OWN_FORWARD = frozenset({"forward", "__call__", "training_step", "compute_loss", "loss"})
+
+
+@RULE.on_node(ast.Call)
+def check(source: Source, node: ast.AST) -> Iterator[Finding]:
+    """The first forward pass of each module in a function that only infers."""
+    assert isinstance(node, ast.Call)
+    if "torch" not in source.imported_modules or not is_forward(source, node):
+        return
+    scope = enclosing(source, node)
+    if isinstance(scope, DEFINITIONS) and scope.name in _OWN_FORWARD:
+        return
+    module = _module(node)
+    seen = source.memo.setdefault(("inference seen", scope), set())
+    assert isinstance(seen, set)
+    key = key_of(module)
+    if (
+        key in seen
+        or not _infers(source, node, module, scope)
+        or _wants_gradients(source, node, scope)
+    ):
+        return
+    if gradients_off(source, node):
+        return
+    seen.add(key)
+    yield at(
+        node,
+        f"{key} runs for inference with autograd on: activations are kept for a backward that never comes; "
+        "use torch.inference_mode() or torch.no_grad()",
+    )
+
+
+def _module(call: ast.Call) -> ast.AST:
+    callee = call.func
+    return (
+        callee.value if isinstance(callee, ast.Attribute) and callee.attr == "forward" else callee
+    )
+
+
+def _infers(source: Source, call: ast.Call, module: ast.AST, scope: ast.AST) -> bool:
+    """Whether the module was put into eval mode last, or the function's name says inference."""
+    key = key_of(module)
+    modes = [
+        other
+        for other in source.calls_named("eval", "train")
+        if key_of(receiver(other) or other) == key
+        and source.position[other] < source.position[call]
+        and enclosing(source, other) is scope
+    ]
+    if modes:
+        last = max(modes, key=lambda other: source.position[other])
+        return last_name(last.func) == "eval" or _is_false(last)
+    if any(_evaluated(origin.node) for origin in source.flow.origins(module)):
+        return True
+    repeated = next(source.loops(call), None) is not None or _in_comprehension(source, call)
+    return isinstance(scope, DEFINITIONS) and _INFERENCE.search(scope.name) is not None and repeated
+
+
+def _is_false(call: ast.Call) -> bool:
+    return (
+        bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value is False
+    )
+
+
+def _evaluated(node: ast.AST) -> bool:
+    """``Net().cuda().eval()``."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr == "eval" and not node.args:
+            return True
+        node = node.func.value
+    return False
+
+
+def _in_comprehension(source: Source, node: ast.AST) -> bool:
+    return any(
+        isinstance(up, (ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp))
+        for up in source.ancestors(node)
+    )
+
+
+def _wants_gradients(source: Source, call: ast.Call, scope: ast.AST) -> bool:
+    """Whether the function differentiates: then eval mode may be on purpose (attributions, adversarial inputs)."""
+    for other in source.calls_named(*_USES_GRADIENTS):
+        if enclosing(source, other) is scope and source.position[other] > source.position[call]:
+            return True
+    if any(
+        (source.qualname(c.func) or "").startswith(("torch.autograd", "torch.func"))
+        for c in source.calls_named("grad", "jacobian", "vjp", "jvp")
+    ):
+        return True
+    frozen = any(
+        last_name(c.func) == "requires_grad_" and _is_false(c)
+        for c in source.calls_named("requires_grad_")
+    )
+    return frozen or any(
+        isinstance(node, ast.Attribute)
+        and node.attr in {"requires_grad", "grad"}
+        and isinstance(node.ctx, (ast.Store, ast.Load))
+        and enclosing(source, node) is scope
+        for node in source.nodes.get(ast.Attribute, ())
+    )

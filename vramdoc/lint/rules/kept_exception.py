@@ -1,0 +1,196 @@
+"""VD303: exception objects kept, with every tensor of the frames in their tracebacks."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.source import Source, last_name
+from vramdoc.lint.violation import Level
+
+RULE = Rule(
+    id="VD303",
+    name="exception-kept",
+    title="exception object kept, or work retried inside its handler",
+    level=Level.WARNING,
+    why="""
+    An exception holds its traceback, the traceback the frames, and the frames every local tensor of the failed call. Stored in a list or a variable
+    it keeps them all alive; `empty_cache` cannot return what is still referenced. Inside the `except` block the interpreter holds the
+    exception too, so a retry there runs with the memory of the failed attempt still taken (PyTorch FAQ, "My out of memory exception handler
+    can't allocate memory").
+    """,
+    instead="Keep `str(e)` or `traceback.format_exc()`; set a flag in the handler and retry after it has ended.",
+    bad=(
+        Example(
+            code="""
+import torch
+
+def sweep(net, batches):
+    failures = []
+    for batch in batches:
+        try:
+            net(batch)
+        except RuntimeError as e:
+            failures.append((batch, e))  # VD303
+    return failures
+"""
+        ),
+        Example(
+            code="""
+import torch
+
+def run(net, batch):
+    try:
+        return net(batch)
+    except torch.cuda.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        return net(batch[: len(batch) // 2])  # VD303
+"""
+        ),
+    ),
+    good=(
+        Example(
+            code="""
+import torch
+
+def sweep(net, batches):
+    failures = []
+    for batch in batches:
+        too_big = False
+        try:
+            net(batch)
+        except torch.cuda.OutOfMemoryError as e:
+            failures.append(str(e))
+            too_big = True
+        if too_big:
+            torch.cuda.empty_cache()
+            net(batch[: len(batch) // 2])
+    return failures
+"""
+        ),
+    ),
+    words=("except",),
+    limits="Only in files that import torch or a library on top of it, and only broad or GPU-related exception types.",
+)
+_BROAD = frozenset(
+    {"Exception", "BaseException", "RuntimeError", "OutOfMemoryError", "AcceleratorError"}
+)
+_MEMORY = frozenset({"OutOfMemoryError"})
+_TORCH = frozenset(
+    {"torch", "transformers", "diffusers", "accelerate", "vllm", "lightning", "pytorch_lightning"}
+)
+_STORES = frozenset({"append", "appendleft", "add", "insert", "put", "extend", "setdefault"})
+
+
+@RULE.on_node(ast.ExceptHandler)
+def check(source: Source, node: ast.AST) -> Iterator[Finding]:
+    """Handlers that let their exception out, and OOM handlers that try again."""
+    assert isinstance(node, ast.ExceptHandler)
+    if not source.imported_modules & _TORCH:
+        return
+    kinds = _kinds(node)
+    if node.name and (not kinds or kinds & _BROAD):
+        yield from _kept(source, node, node.name, about_memory=_about_memory(node, kinds))
+    if _about_memory(node, kinds):
+        yield from _retried(source, node)
+
+
+def _kinds(handler: ast.ExceptHandler) -> set[str]:
+    types = (
+        handler.type.elts
+        if isinstance(handler.type, ast.Tuple)
+        else [handler.type]
+        if handler.type
+        else []
+    )
+    return {last_name(kind) for kind in types}
+
+
+def _about_memory(handler: ast.ExceptHandler, kinds: set[str]) -> bool:
+    return bool(kinds & _MEMORY) or any(
+        isinstance(n, ast.Constant)
+        and isinstance(n.value, str)
+        and "out of memory" in n.value.lower()
+        for n in ast.walk(handler)
+    )
+
+
+def _kept(
+    source: Source, handler: ast.ExceptHandler, name: str, *, about_memory: bool
+) -> Iterator[Finding]:
+    repeated = next(source.loops(handler), None) is not None
+    for statement in handler.body:
+        for node in ast.walk(statement):
+            if (
+                isinstance(node, ast.Call)
+                and last_name(node.func) in _STORES
+                and isinstance(node.func, ast.Attribute)
+            ):
+                held = any(_holds(value, name) for value in node.args)
+                stored = repeated or about_memory or _attribute(node.func.value)
+            elif isinstance(node, ast.Assign):
+                held = _holds(node.value, name)
+                lasting = any(
+                    isinstance(target, (ast.Attribute, ast.Subscript)) for target in node.targets
+                )
+                stored = (lasting and (repeated or about_memory)) or (repeated and about_memory)
+            else:
+                continue
+            if held and stored:
+                yield at(
+                    node,
+                    f"{name} keeps its traceback and so every tensor of the frames it passed through; keep str({name}) "
+                    "or traceback.format_exc()",
+                )
+
+
+def _attribute(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute)
+
+
+def _holds(value: ast.AST, name: str) -> bool:
+    """Whether a value is, or contains, the exception object itself; what a call makes of it does not count."""
+    if isinstance(value, ast.Name):
+        return value.id == name
+    if isinstance(value, (ast.Tuple, ast.List, ast.Set)):
+        return any(_holds(element, name) for element in value.elts)
+    if isinstance(value, ast.Dict):
+        return any(_holds(element, name) for element in value.values)
+    return False
+
+
+def _retried(source: Source, handler: ast.ExceptHandler) -> Iterator[Finding]:
+    """Calls in the handler of what the ``try`` block called."""
+    attempt = source.parents[handler]
+    assert isinstance(attempt, ast.Try)
+    tried = {
+        name
+        for statement in attempt.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call) and (name := _callee(node)) not in _SMALL
+    }
+    for statement in handler.body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Call) and _callee(node) in tried:
+                yield at(
+                    node,
+                    "retried inside the except block, while the exception still holds the failed attempt's tensors; "
+                    "set a flag and retry after the block",
+                )
+                return
+
+
+_SMALL = frozenset({
+    "", "print", "len", "str", "int", "float", "range", "isinstance", "getattr", "list", "dict", "tuple", "empty_cache", "synchronize", "collect",
+    "append", "info", "warning", "debug", "error", "exception", "format", "join", "memory_allocated", "memory_reserved", "mem_get_info", "time",
+    "perf_counter", "item", "get", "update", "close", "zero_grad", "max", "min", "sum", "cpu", "detach",
+})  # fmt: skip
+
+
+def _callee(call: ast.Call) -> str:
+    return (
+        last_name(call.func)
+        if isinstance(call.func, (ast.Name, ast.Attribute)) and last_name(call.func) not in _SMALL
+        else ""
+    )

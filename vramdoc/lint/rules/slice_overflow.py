@@ -1,0 +1,267 @@
+"""VD202: writing past the end of a preallocated cache by a slice, which loses tokens without a word."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from vramdoc.lint import growth
+from vramdoc.lint.flow import Role, key_of
+from vramdoc.lint.literals import number
+from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.shapes import dimensions
+from vramdoc.lint.source import COMPREHENSIONS, Source, argument, last_name
+from vramdoc.lint.violation import Level
+
+RULE = Rule(
+    id="VD202",
+    name="silent-cache-overflow",
+    title="slice write to a static cache without a bound check",
+    level=Level.WARNING,
+    why="""
+    `cache[:, :, pos:pos + 1] = new` with `pos` past the end writes into an empty slice: no error, the token is simply not there (tried on
+    torch 2.13). Generation goes on and gets worse. `index_copy_` and a plain index would raise.
+    """,
+    instead="Check `pos + n <= cache.size(dim)` before the write, or write with `index_copy_`.",
+    bad=(
+        Example(
+            code="""
+import torch
+
+def decode(model, x, steps):
+    k_cache = torch.zeros(1, 8, 1024, 64)
+    pos = 0
+    for _ in range(steps):
+        k = model.project(x)
+        k_cache[:, :, pos:pos + 1, :] = k  # VD202
+        pos += 1
+"""
+        ),
+        Example(
+            code="""
+import torch
+
+class StaticCache:
+    def __init__(self, length):
+        self.keys = torch.empty(1, 8, length, 64)
+        self.seen = 0
+
+    def update(self, k):
+        n = k.shape[2]
+        self.keys[:, :, self.seen:self.seen + n] = k  # VD202
+        self.seen += n
+"""
+        ),
+    ),
+    good=(
+        Example(
+            code="""
+import torch
+
+class StaticCache:
+    def __init__(self, length):
+        self.keys = torch.empty(1, 8, length, 64)
+        self.seen = 0
+
+    def update(self, k):
+        end = self.seen + k.shape[2]
+        if end > self.keys.shape[2]:
+            raise ValueError("cache is full")
+        self.keys[:, :, self.seen:end] = k
+        self.seen = end
+"""
+        ),
+        Example(
+            code="""
+import torch
+
+def decode(model, x, max_len):
+    cache = torch.zeros(1, 8, max_len, 64)
+    for pos in range(max_len):
+        cache[:, :, pos:pos + 1] = model.project(x)
+"""
+        ),
+    ),
+    words=("cache", "key", "val", "past", "kv", "k[", "v[", "k_", "v_"),
+    limits="Only caches that are allocated in the same function or class, and positions that are counted up there.",
+)
+_ALLOCATORS = frozenset(
+    {
+        "zeros",
+        "empty",
+        "full",
+        "ones",
+        "new_zeros",
+        "new_empty",
+        "new_full",
+        "zeros_like",
+        "empty_like",
+    }
+)
+
+
+@RULE.on_node(ast.Assign)
+def check(source: Source, node: ast.AST) -> Iterator[Finding]:
+    """Slices ``pos:pos + n`` of a cache, ``pos`` counted up and never compared with anything."""
+    assert isinstance(node, ast.Assign)
+    for target in node.targets:
+        if isinstance(target, ast.Subscript) and growth.names_a_cache(last_name(target.value)):
+            yield from _slices(source, node, target)
+
+
+@RULE.on_call("copy_")
+def check_copy(source: Source, call: ast.Call) -> Iterator[Finding]:
+    """The same written ``cache[:, :, pos:pos + 1].copy_(new)``."""
+    target = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if isinstance(target, ast.Subscript) and growth.names_a_cache(last_name(target.value)):
+        yield from _slices(source, source.statement(call), target)
+
+
+def _slices(source: Source, statement: ast.stmt, target: ast.Subscript) -> Iterator[Finding]:
+    allocation = _allocation(source, target.value)
+    if allocation is None:
+        return
+    parts = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
+    ellipsis = next(
+        (n for n, part in enumerate(parts) if isinstance(part, ast.Constant) and part.value is ...),
+        None,
+    )
+    for place, part in enumerate(parts):
+        position = part.lower if isinstance(part, ast.Slice) else None
+        if (
+            position is None
+            or key_of(position) is None
+            or not isinstance(part, ast.Slice)
+            or part.upper is None
+        ):
+            continue
+        index = place if ellipsis is None or place < ellipsis else place - len(parts)
+        if _counted_up(source, position) and not _bounded(
+            source, statement, position, part.upper, _size(source, allocation, index)
+        ):
+            name = key_of(target.value) or "the cache"
+            yield at(
+                statement,
+                f"nothing checks {key_of(position)} against the length of {name}: past its end this slice is empty and the write is lost silently",
+            )
+
+
+def _allocation(source: Source, cache: ast.expr) -> ast.Call | None:
+    """The call that allocated the cache, when every way it comes about is such a call."""
+    found: ast.Call | None = None
+    for origin in source.flow.origins(cache):
+        node = origin.node
+        while isinstance(node, ast.Call) and getattr(node.func, "attr", "") in {
+            "to",
+            "cuda",
+            "half",
+            "bfloat16",
+        }:
+            assert isinstance(node.func, ast.Attribute)
+            node = node.func.value
+        if not isinstance(node, ast.Call) or last_name(node.func) not in _ALLOCATORS:
+            return None
+        found = node
+    return found
+
+
+def _size(source: Source, allocation: ast.Call, index: int) -> ast.expr | None:
+    """The expression of the cache's length in the written dimension."""
+    shape = argument(allocation, "size")
+    sizes = dimensions(source, [shape] if shape is not None else list(allocation.args))
+    if last_name(allocation.func) == "full":
+        sizes = dimensions(source, allocation.args[:1])
+    try:
+        return sizes[index]
+    except IndexError:
+        return None
+
+
+def _counted_up(source: Source, position: ast.expr) -> bool:
+    """Whether the position is a loop's counter, or is added to in the same function or class."""
+    key = key_of(position)
+    for binding in source.flow.reaching(position):
+        if binding.role is Role.ITEM or binding.augmented:
+            return True
+    scope = (
+        source.class_of(position)
+        if (key or "").startswith("self.")
+        else source.function(position) or source.tree
+    )
+    return any(
+        isinstance(node, (ast.AugAssign, ast.Assign))
+        and scope is not None
+        and source.within(node, scope)
+        and _adds(node, key)
+        for kind in (ast.AugAssign, ast.Assign)
+        for node in source.nodes.get(kind, ())
+    )
+
+
+def _adds(node: ast.AugAssign | ast.Assign, key: str | None) -> bool:
+    if isinstance(node, ast.AugAssign):
+        return isinstance(node.op, ast.Add) and key_of(node.target) == key
+    return any(key_of(target) == key for target in node.targets) and any(
+        key_of(inner) == key
+        for inner in ast.walk(node.value)
+        if isinstance(inner, (ast.Name, ast.Attribute))
+    )
+
+
+def _bounded(
+    source: Source, statement: ast.stmt, position: ast.expr, upper: ast.expr, size: ast.expr | None
+) -> bool:
+    """Whether a loop's range keeps within the size, or anything in the function compares, clamps or wraps the position."""
+    for binding in source.flow.reaching(position):
+        if (
+            binding.role is Role.ITEM
+            and isinstance(binding.value, ast.Call)
+            and _within(source, binding.value, size)
+        ):
+            return True
+    keys = {key_of(position), key_of(upper)} - {None}
+    keys |= {
+        name
+        for inner in ast.walk(upper)
+        if isinstance(inner, (ast.Name, ast.Attribute)) and (name := key_of(inner)) is not None
+    }
+    scope = source.function(statement) or source.tree
+    return any(_compares(node, keys) for node in ast.walk(scope))
+
+
+def _compares(node: ast.AST, keys: set[str | None]) -> bool:
+    if isinstance(node, ast.Compare) or (
+        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
+    ):
+        inside: list[ast.AST] = [node]
+    elif isinstance(node, ast.Call) and last_name(node.func) in {
+        "min",
+        "clamp",
+        "clamp_",
+        "minimum",
+        "_check",
+        "check",
+        "ensure",
+        "reserve",
+        "ensure_capacity",
+    }:
+        inside = list(node.args)
+    else:
+        return False
+    return any(
+        key_of(inner) in keys
+        for part in inside
+        for inner in ast.walk(part)
+        if not isinstance(inner, COMPREHENSIONS)
+    )
+
+
+def _within(source: Source, loop: ast.Call, size: ast.expr | None) -> bool:
+    """Whether ``range(n)`` ends at the size: the same expression, or a number no larger."""
+    if last_name(loop.func) != "range" or not loop.args or size is None:
+        return False
+    end = loop.args[0] if len(loop.args) == 1 else loop.args[1]
+    if ast.dump(end) == ast.dump(size):
+        return True
+    steps, length = number(source, end), number(source, size)
+    return steps is not None and length is not None and steps <= length
