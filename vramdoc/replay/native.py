@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _SOURCE = Path(__file__).parent / "inner" / "replay.c"
 _NONE = (1 << 64) - 1
 _POOL_KINDS, _COUNTERS, _SCALARS = 3, len(Statistics.BY_POOL), len(Statistics.SCALARS)
+_LEVELS = ("operation", "reserved", "active", "allocated", "requested", "returnable")
 _TIES = {TieBreak.ADDRESS: 0, TieBreak.BLOCK_COUNTER: 1, TieBreak.SEGMENT_COUNTER: 2}
 _DONE, _OUT_OF_MEMORY, _REJECTED, _DIVERGED, _UNDEFINED, _ASSERTION, _HOST_MEMORY = range(7)
 
@@ -99,10 +100,7 @@ class _Stat(Structure):
 
 
 class _Peak(Structure):
-    _fields_ = [
-        (name, c_int64)
-        for name in ("operation", "reserved", "active", "allocated", "requested", "returnable")
-    ]
+    _fields_ = [(name, c_int64) for name in _LEVELS]
 
 
 class _Outcome(Structure):
@@ -199,7 +197,7 @@ class _Call:
         self._statistics_back(out)
         return Outcome(
             stats=self.allocator.memory_stats(),
-            peak=AtPeak(**{name: getattr(out.peak, name) for name, _ in _Peak._fields_}),
+            peak=AtPeak(**{name: getattr(out.peak, name) for name in _LEVELS}),
             operations=out.operations,
             failure=self._failure(out),
             avoided=out.avoided,
