@@ -1,21 +1,31 @@
-"""Fragmentation: long-lived pieces settle inside freed activations, so no freed activation can be used whole again.
+"""Fragmentation: long-lived pieces settle between short-lived ones, so most of the memory is idle and none of it usable.
 
     vramdoc diagnose --gpu 2GiB -- python examples/fragmentation.py
 
-Each step needs one activation a little larger than the last and keeps 2 MiB of statistics. The statistics
-are carved out of the activation that was just freed, whose segment can then neither serve the next step nor
-be given back. Few MiB are live when the device runs full; under expandable_segments:True the work finishes.
+A warm-up leaves one large free block. The layers then carve it up: each takes scratch memory and, right behind it,
+a cache that stays. When the scratch memory is freed, more than a gigabyte is idle, in holes of 90 MiB; the
+next request of 480 MiB fits into none of them, and no segment can be given back because each hole has a live
+neighbour. Under expandable_segments:True the pages of the holes are unmapped and used elsewhere.
 """
 
 import torch
 
 MIB = 1 << 20
-STEPS = 8
+LAYERS = 12
 
-statistics = []
-for step in range(STEPS):
-    activation = torch.empty((400 + 16 * step) * MIB, dtype=torch.uint8, device="cuda")
-    del activation
-    statistics.append(torch.empty(2 * MIB, dtype=torch.uint8, device="cuda"))
 
-print(f"finished {STEPS} steps, {torch.cuda.memory_reserved() // MIB} MiB reserved")
+def empty(mib: int) -> torch.Tensor:
+    return torch.empty(mib * MIB, dtype=torch.uint8, device="cuda")
+
+
+warm_up = empty(1200)
+del warm_up
+
+scratch, caches = [], []
+for _layer in range(LAYERS):
+    scratch.append(empty(90))
+    caches.append(empty(8))
+scratch.clear()
+
+logits = empty(480)
+print(f"finished, {torch.cuda.memory_reserved() // MIB} MiB reserved")

@@ -16,8 +16,6 @@ import typer
 from vramdoc import __version__
 from vramdoc.cli import (
     capabilities,
-    capacity,
-    compare,
     config,
     diagnose,
     diff,
@@ -44,11 +42,9 @@ app = typer.Typer(
     epilog="Exit codes: 0 healthy, 1 findings, 2 wrong usage or unreadable input, 3 could not decide, 130 interrupted.",
 )
 app.command("diagnose")(diagnose.diagnose)
-app.command("compare-alloc-configs")(compare.compare_alloc_configs)
 app.command(
     "record", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False}
 )(record.record)
-app.command("capacity")(capacity.capacity)
 app.command("lint")(lint.lint)
 app.command("diff")(diff.diff)
 app.command("explain")(explain.explain)

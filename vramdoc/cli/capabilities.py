@@ -32,7 +32,7 @@ def capabilities(json_output: options.Json = False) -> None:
 def describe(app: typer.Typer) -> dict[str, Any]:
     """Everything there is, by kind, as plain values."""
     from vramdoc import __version__
-    from vramdoc.allocator.config import RELEASES
+    from vramdoc.allocator.releases import RULES as RELEASES
     from vramdoc.cli.publish import STDOUT_FORMATS
     from vramdoc.cli.values import CACHES, WORKLOADS
     from vramdoc.diagnose.rules import RULES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from vramdoc.report.contents import Report
 
 SEVERITIES = ("info", "warning", "error")
+OUTPUT_OPTIONS = ("--report", "--html", "--plot", "--recordings")
 
 
 def diagnose(
@@ -80,24 +82,31 @@ def diagnose(
     outputs.check()
     is_command = len(target) > 1
     found = command_target(target) if is_command else recognise(target[0])
-    result = examine(
-        DiagnoseRequest(
+    fields = workload_fields(
+        name=workload,
+        context=context,
+        sessions=sessions,
+        new_tokens=new_tokens,
+        batch=batch,
+        cache=cache,
+        dtype=dtype,
+        seed=seed,
+    )
+    with terminal.progress(enabled=not quiet) as show_progress:
+        request = DiagnoseRequest(
             target=found,
             argv=tuple(target) if is_command else (),
             gpu=gpu,
             alloc_conf=alloc_conf,
-            workload=workload_fields(
-                name=workload, context=context, sessions=sessions, new_tokens=new_tokens,
-                batch=batch, cache=cache, dtype=dtype, seed=seed,
-            ),
+            workload=fields,
             foreign_bytes=size("--foreign", foreign) if foreign else 0,
             recordings=recordings,
             trials=trials,
-            command=_command(found.name, target[0]),
-            stdin=sys.stdin if found.kind == "crash-text" and found.path is None else None,
-            progress=(lambda _: None) if quiet else terminal.say,
+            command=reproducing_command(target, found.name),
+            stdin=sys.stdin.buffer if found.kind == "crash-text" and found.path is None else None,
+            progress=show_progress,
         )
-    )  # fmt: skip
+        result = examine(request)
     publish.publish(result, outputs)
     raise typer.Exit(ExitCode.HEALTHY if exit_zero else exit_code(result, fail_on=fail_on))
 
@@ -115,15 +124,19 @@ def exit_code(report: Report, *, fail_on: str) -> ExitCode:
     return ExitCode.FINDINGS if grave else ExitCode.HEALTHY
 
 
-def _command(name: str, given: str) -> str:
-    """The command line as typed, with the target's own name instead of its path."""
-    arguments = [name if a == given else a for a in sys.argv[1:]]
-    hidden = {"--report", "--html", "--plot", "--recordings"}
+def reproducing_command(target: Sequence[str], name: str) -> str:
+    """The command line as typed, without what only says where output goes, and with file names instead of paths."""
+    own = sys.argv[1:]
+    if len(target) > 1 and "--" in own:
+        program = [Path(word).name if "/" in word or "\\" in word else word for word in target]
+        own = [*own[: own.index("--") + 1], *program]
+    elif len(target) == 1:
+        own = [name if word == target[0] else word for word in own]
     kept: list[str] = []
-    skip = False
-    for argument in arguments:
-        if skip or argument in hidden:
-            skip = not skip
-            continue
-        kept.append(argument)
-    return "vramdoc " + shlex.join(kept)
+    words = iter(own)
+    for word in words:
+        if word in OUTPUT_OPTIONS:
+            next(words, None)
+        elif word.split("=")[0] not in OUTPUT_OPTIONS:
+            kept.append(word)
+    return f"vramdoc {shlex.join(kept)}"

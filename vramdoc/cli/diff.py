@@ -28,6 +28,10 @@ def diff(
     screen = terminal.terminal_of(sys.stdout)
     terminal.show(
         render_difference(
-            found, width=screen.width, colour=screen.colour, include_private=include_private
+            found,
+            width=screen.width,
+            colour=screen.colour,
+            ascii_only=screen.ascii_only,
+            include_private=include_private,
         )
     )

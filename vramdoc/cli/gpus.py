@@ -8,7 +8,7 @@ import sys
 from vramdoc.cli import options
 
 
-def gpus(json_output: options.Json = False) -> None:
+def gpus(json_output: options.Json = False, verbose: options.Verbose = False) -> None:
     """List the GPUs that --gpu takes: real ones here, and virtual ones anywhere."""
     from vramdoc.cli import terminal
     from vramdoc.record.devices import real_gpus
@@ -23,6 +23,14 @@ def gpus(json_output: options.Json = False) -> None:
         )
         return
     screen = terminal.terminal_of(sys.stdout)
-    terminal.show(render_gpu_table(rows, width=screen.width, colour=screen.colour))
+    terminal.show(
+        render_gpu_table(
+            rows,
+            width=screen.width,
+            colour=screen.colour,
+            ascii_only=screen.ascii_only,
+            verbose=verbose,
+        )
+    )
     if note:
         terminal.say(note)

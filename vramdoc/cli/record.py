@@ -15,12 +15,15 @@ STACKS = ("python", "all", "none")
 def record(
     command: Annotated[
         list[str],
-        typer.Argument(metavar="-- COMMAND...", help="python train.py ..., torchrun ..., a script."),
+        typer.Argument(
+            metavar="-- COMMAND...", help="python train.py ..., torchrun ..., a script."
+        ),
     ],
     gpu: options.Gpu = None,
     alloc_conf: options.AllocConf = "",
     every: Annotated[
-        Optional[float], typer.Option("--every", metavar="SECONDS", help="A snapshot every N seconds.")
+        Optional[float],
+        typer.Option("--every", metavar="SECONDS", help="A snapshot every N seconds."),
     ] = None,
     max_entries: Annotated[
         int, typer.Option("--max-entries", min=1, help="Trace events kept a device.")

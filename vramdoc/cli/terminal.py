@@ -9,7 +9,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -67,6 +68,18 @@ def say(sentence: str) -> None:
     """Write one line of talk to stderr."""
     encoding = sys.stderr.encoding or "ascii"
     print(sentence.encode(encoding, "replace").decode(encoding), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress(*, enabled: bool = True) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows what is being done, on one line of stderr that goes away; silent off a terminal."""
+    if not enabled or not sys.stderr.isatty():
+        yield lambda _sentence: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as status:
+        yield status.update
 
 
 def write_file(path: Path, content: str | bytes, *, force: bool) -> None:

@@ -63,7 +63,7 @@ def _case_of_text(request: DiagnoseRequest) -> Case:
     if request.target.path is None:
         if request.stdin is None:
             raise UnreadableInput("there is nothing on standard input", "pipe a crash text into -")
-        return case_from_crash_text(getattr(request.stdin, "buffer", request.stdin), name="-")
+        return case_from_crash_text(request.stdin, name="-")
     return case_from_crash_text(request.target.path, name=request.target.name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 from vramdoc.examine.target import Target
 
@@ -32,5 +32,5 @@ class DiagnoseRequest:
     """How many candidate changes are tried at most; 0 tries none."""
     command: str = ""
     """The command line that reproduces the report, with the target's own name only."""
-    stdin: TextIO | None = None
+    stdin: BinaryIO | None = None
     progress: Callable[[str], None] = _silent

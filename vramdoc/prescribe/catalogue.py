@@ -68,7 +68,7 @@ def _prescription(remedy: Remedy, around: Circumstances, case: Case) -> Prescrip
         snippets=_snippets(remedy, conf, around, case),
         verification=Verification(
             status=VerificationStatus.NOT_TRIED,
-            reason=_why_not_tried(case),
+            reason=_why_not_tried(case, conf, remedy),
             command=_command(remedy, conf, case),
         ),
     )
@@ -76,7 +76,8 @@ def _prescription(remedy: Remedy, around: Circumstances, case: Case) -> Prescrip
 
 def _alloc_conf(remedy: Remedy, around: Circumstances) -> str | None:
     """The whole string to set: what is in force already, less what the change makes pointless."""
-    if not remedy.settings:
+    accepted = remedy.settings_since <= (around.oldest_release or (2, 0))
+    if not remedy.settings or not accepted:
         return None
     changed = dict(remedy.settings)
     if "max_split_size_mb" in changed and around.requested:
@@ -126,10 +127,14 @@ def _idle_gpu(case: Case) -> str:
     return str(emptiest["device"].value)
 
 
-def _why_not_tried(case: Case) -> str:
+def _why_not_tried(case: Case, conf: str | None, remedy: Remedy) -> str:
     if case.manifest is None and case.snapshot is None and case.oom_snapshot is None:
         return "from a text alone nothing can be run or replayed"
-    return "not tried yet"
+    if conf is None and not remedy.workload_change:
+        return "this is a change outside the allocator's settings, which only you can make"
+    if conf is None:
+        return "this is a change of the program itself"
+    return "no trial was asked for"
 
 
 def _command(remedy: Remedy, conf: str | None, case: Case) -> str:

@@ -29,6 +29,8 @@ class Remedy:
     """Platforms, releases and circumstances where it does not work."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Allocator options, by key."""
+    settings_since: tuple[int, int] = (2, 0)
+    """First release that accepts ``settings``; before it, or where nobody knows the release, the other forms serve."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Other environment variables."""
     python: str = ""

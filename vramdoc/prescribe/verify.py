@@ -69,8 +69,11 @@ def try_out(
     tried: list[Prescription] = []
     left = limit
     for candidate in candidates:
-        if trial is None or left == 0 or not _is_testable(candidate, trial):
+        if trial is None or not _is_testable(candidate, trial):
             tried.append(candidate)
+            continue
+        if left == 0:
+            tried.append(_left_out(candidate, limit))
             continue
         left -= 1
         progress(f"trying {candidate.id}: {candidate.title}")
@@ -79,15 +82,21 @@ def try_out(
     return sorted(tried, key=lambda p: order.index(p.verification.status))
 
 
+def _left_out(candidate: Prescription, limit: int) -> Prescription:
+    reason = f"only {limit} changes were tried; --trials tries more"
+    return replace(candidate, verification=replace(candidate.verification, reason=reason))
+
+
 def _is_testable(candidate: Prescription, trial: Trial) -> bool:
-    if candidate.workload_change:
-        return trial.can_change_workload
-    return candidate.alloc_conf is not None
+    has_change = bool(candidate.workload_change) and trial.can_change_workload
+    return has_change or candidate.alloc_conf is not None
 
 
 def _verify(candidate: Prescription, trial: Trial) -> Verification:
+    """Change the workload where that can be done and is the remedy's own form; else set the config."""
+    change = candidate.workload_change if trial.can_change_workload else {}
     try:
-        after = trial.run(candidate.alloc_conf, candidate.workload_change)
+        after = trial.run(None if change else candidate.alloc_conf, change)
     except VramdocError as error:
         return replace(
             candidate.verification,

@@ -125,6 +125,8 @@ ALLOCATOR_SETTINGS: tuple[Remedy, ...] = (
         limits="Choose the fraction so that 0.5 to 1 GiB stay free. As an allocator option from torch 2.10 on.",
         python="# before the model is loaded\ntorch.cuda.set_per_process_memory_fraction(0.9)",
         workload_change={"memory_fraction": 0.9},
+        settings={"per_process_memory_fraction": "0.9"},
+        settings_since=(2, 10),
     ),
     Remedy(
         id="RX-LIMIT",
