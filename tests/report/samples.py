@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vramdoc.diagnose.verdict import Confidence, Outcome, Severity, Verdict
+from vramdoc.evidence.attribution import Site
+from vramdoc.evidence.callsites import SiteUse
 from vramdoc.evidence.case import Case
 from vramdoc.evidence.fragmentation import Fragmentation, GroupUse
+from vramdoc.evidence.growth import Growth, SiteGrowth
 from vramdoc.evidence.oom import OomAnatomy
+from vramdoc.evidence.pins import Pin
 from vramdoc.evidence.usage import Levels, Usage
 from vramdoc.facts import Fact, Source
 from vramdoc.prescribe.prescription import Prescription, Verification, VerificationStatus
@@ -176,6 +180,14 @@ def fragmentation() -> Report:
             platform={"system": "Linux"}, alloc_conf="", device=RTX4090, exit=Exit(kind=ExitKind.OUT_OF_MEMORY),
         ),
         oom_snapshot=striped_snapshot(),
+        peak_sites=tuple(
+            SiteUse(site=Site(f"model{i}.py", 10 + i, "forward"), bytes=(9 - i) * GIB, count=3 * i) for i in range(5)
+        ),
+        pins=(Pin(site=Site("cache.py", 41, "append"), inactive_bytes=896 * MIB, live_bytes=GIB, segments=32, blocks=32),),
+        growth=Growth(
+            per_step_bytes=64 * MIB, grown_bytes=640 * MIB, steps=10, period_source="phase 'step'", steps_are_marked=True,
+            sites=(SiteGrowth(site=Site("cache.py", 41, "append"), per_step_bytes=64 * MIB, grown_bytes=640 * MIB, count=32, rising_steps=10),),
+        ),
         usage=Usage(
             device=0, end=Levels(requested=1, allocated=2, active=3, reserved=4),
             peak=Levels(requested=15 * GIB, allocated=15 * GIB, active=16 * GIB, reserved=23 * GIB),

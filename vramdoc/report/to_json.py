@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from vramdoc.diagnose.verdict import Verdict
+from vramdoc.evidence.case import Case
 from vramdoc.facts import Fact
 from vramdoc.prescribe.prescription import Prescription
 from vramdoc.report.contents import REPORT_SCHEMA, Report
@@ -34,6 +35,7 @@ def report_object(report: Report) -> dict[str, Any]:
         "prescriptions": [_prescription(p) for p in report.prescriptions],
         "facts": {fact.name: plain(fact.value) for fact in facts},
         "fact_sources": {fact.name: _origin(fact) for fact in facts},
+        **_lines_of_code(report.case),
         "environment": plain(report.environment),
         "workload": plain(report.workload),
         "command": report.command,
@@ -59,6 +61,39 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(part) for part in value]
     return str(value)
+
+
+def _lines_of_code(case: Case | None) -> dict[str, Any]:
+    """Which lines hold memory at its peak, keep segments, and let it grow; only what was measured."""
+    if case is None:
+        return {}
+    lines: dict[str, Any] = {}
+    if case.peak_sites:
+        lines["peak_sites"] = [
+            {"site": str(use.site), "bytes": use.bytes, "count": use.count}
+            for use in case.peak_sites
+        ]
+    if case.pins:
+        lines["pins"] = [
+            {
+                "site": str(p.site),
+                "inactive_bytes": p.inactive_bytes,
+                "live_bytes": p.live_bytes,
+                "segments": p.segments,
+            }
+            for p in case.pins
+        ]
+    if case.growth is not None:
+        growth = case.growth
+        lines["growth"] = {
+            "per_step_bytes": growth.per_step_bytes, "grown_bytes": growth.grown_bytes, "steps": growth.steps,
+            "period": growth.period_source,
+            "sites": [
+                {"site": str(s.site), "per_step_bytes": s.per_step_bytes, "grown_bytes": s.grown_bytes, "count": s.count}
+                for s in growth.sites
+            ],
+        }  # fmt: skip
+    return lines
 
 
 def _first_of_each_name(facts: Iterable[Fact]) -> list[Fact]:

@@ -44,6 +44,7 @@ def render_markdown(report: Report) -> str:
         _Section("evidence", _evidence(report), 80),
         _Section("other findings", _findings(report), 60),
         _Section("segment map", _map(report), 40),
+        _Section("lines of code", _lines_of_code(report), 35),
         _Section("environment and workload", _surroundings(report), 50),
         _Section("other changes", _other_changes(report), 30),
         _Section("raw numbers", _raw(report), 20),
@@ -177,10 +178,33 @@ def _map(report: Report) -> str:
     return f"### Memory map\n\n{block(drawn, 'text')}" if drawn else ""
 
 
+def _lines_of_code(report: Report) -> str:
+    """Which lines hold memory, keep segments and let it grow; folded, for it is long."""
+    parts = []
+    for headings, rows in (
+        (["held at peak by", "bytes", "blocks"], words.holder_rows(report.case)),
+        (
+            ["keeps segments", "idle bytes kept", "own bytes", "segments"],
+            words.pin_rows(report.case),
+        ),
+    ):
+        if rows:
+            parts.append(table(headings, [[code(row[0]), *map(text, row[1:])] for row in rows]))
+    growing = words.growth_lines(report.case)
+    if growing:
+        parts.append("\n".join(f"- {text(line)}" for line in growing))
+    return _folded("Lines of code", "\n\n".join(parts)) if parts else ""
+
+
 def _surroundings(report: Report) -> str:
     rows = [
         ("device", words.device_line(report)),
         ("workload", words.workload_line(report)),
+        ("ranks", words.rank_line(report.case)),
+        (
+            "held by",
+            "; ".join(f"{line} {held}" for line, held, _ in words.holder_rows(report.case)[:3]),
+        ),
         ("target", f"{report.target_name} ({report.target_kind})"),
     ]
     lines = [f"- {name}: {code(value)}" for name, value in rows if value]

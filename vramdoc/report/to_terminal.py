@@ -59,9 +59,10 @@ def render_terminal(
     if quiet:
         _quiet_fix(screen, report)
         return screen.text()
-    _action(screen, report)
+    _action(screen, report, verbose=verbose)
     _evidence(screen, report, rows=None if verbose else EVIDENCE_ROWS)
     if verbose:
+        _lines_of_code(screen, report)
         _all_verdicts(screen, report)
         _other_prescriptions(screen, report)
     _closing(screen, report, verbose=verbose)
@@ -162,18 +163,20 @@ def _quiet_fix(screen: Screen, report: Report) -> None:
         screen.put_verbatim(snippet[1])
 
 
-def _action(screen: Screen, report: Report) -> None:
+def _action(screen: Screen, report: Report, *, verbose: bool) -> None:
     action = words.best_action(report)
     if action is not None:
         screen.put("")
-        _prescription(screen, report, action, lead="DO THIS  ")
+        _prescription(screen, report, action, lead="DO THIS  ", verbose=verbose)
     elif report.prescriptions:
         screen.put(
             "", screen.styled(("Nothing that was tried helps: see -v for each trial.", "yellow"))
         )
 
 
-def _prescription(screen: Screen, report: Report, action: Prescription, *, lead: str = "") -> None:
+def _prescription(
+    screen: Screen, report: Report, action: Prescription, *, lead: str = "", verbose: bool = False
+) -> None:
     trial = action.verification
     mark, style = _TRIAL_MARKS[trial.status]
     screen.put(screen.styled((lead, "bold"), (action.title, "bold")))
@@ -192,6 +195,10 @@ def _prescription(screen: Screen, report: Report, action: Prescription, *, lead:
     if trial.command:
         screen.put(screen.styled(("verify it with:", "dim")), indent=2)
         screen.put_verbatim(trial.command)
+    if verbose:
+        for name, sentence in (("risk", action.risk), ("limits", action.limits)):
+            if sentence:
+                screen.put(screen.styled((f"{name}: {sentence}", "dim")), indent=2)
 
 
 def _evidence(screen: Screen, report: Report, *, rows: int | None) -> None:
@@ -228,7 +235,27 @@ def _segment_map(screen: Screen, report: Report, *, rows: int) -> None:
             screen.put(Text.assemble(*line))
 
 
+def _lines_of_code(screen: Screen, report: Report) -> None:
+    """Which lines hold memory, keep segments and let it grow."""
+    holders, pinning = words.holder_rows(report.case), words.pin_rows(report.case)
+    if holders:
+        columns = [("HELD AT PEAK BY", "fold"), ("bytes", "right"), ("blocks", "right")]
+        screen.put("", screen.table(columns, holders))
+    if pinning:
+        columns = [
+            ("KEEPS SEGMENTS", "fold"),
+            ("idle bytes kept", "right"),
+            ("own bytes", "right"),
+            ("segments", "right"),
+        ]
+        screen.put("", screen.table(columns, pinning))
+    growing = words.growth_lines(report.case)
+    if growing:
+        screen.put("", *(Text(screen.say(line)) for line in growing))
+
+
 def _all_verdicts(screen: Screen, report: Report) -> None:
+    """Every verdict; of what was ruled out the reason is enough, and the primary one's evidence stands above."""
     for verdict in report.verdicts:
         mark, style = _MARKS[verdict.outcome]
         outcome = verdict.outcome.value.replace("_", " ")
@@ -240,7 +267,9 @@ def _all_verdicts(screen: Screen, report: Report) -> None:
             ),
         )
         screen.put(Text(screen.say(verdict.summary)), indent=2)
-        if verdict.evidence:
+        if verdict.outcome is Outcome.RULED_OUT:
+            continue
+        if verdict.evidence and verdict.id != report.primary:
             screen.put(_fact_table(screen, verdict.evidence, heading="evidence"), indent=2)
         for sentence in (*verdict.notes, *(f"would be decided by {m}" for m in verdict.missing)):
             screen.put(screen.styled((sentence, "dim")), indent=2)
@@ -251,20 +280,17 @@ def _other_prescriptions(screen: Screen, report: Report) -> None:
     for prescription in report.prescriptions:
         if prescription is not best:
             screen.put("")
-            _prescription(screen, report, prescription)
-        screen.put(
-            screen.styled((f"risk of {prescription.id}: {prescription.risk}", "dim")), indent=2
-        )
-        if prescription.limits:
-            screen.put(screen.styled((f"limits: {prescription.limits}", "dim")), indent=2)
+            _prescription(screen, report, prescription, verbose=True)
 
 
 def _closing(screen: Screen, report: Report, *, verbose: bool) -> None:
     also = [v for v in report.confirmed if v.id != report.primary]
     rows = [
         ("Also found", "; ".join(_named(v, v.summary) for v in also)),
-        ("Ruled out", _ids(report, Outcome.RULED_OUT, room=None if verbose else screen.width - 12)),
-        ("Undecided", _undecided(report, verbose=verbose)),
+        ("Ruled out", "" if verbose else _ids(report, Outcome.RULED_OUT, room=screen.width - 12)),
+        ("Undecided", "" if verbose else _undecided(report)),
+        ("Held by", _holders(report)),
+        ("Ranks", words.rank_line(report.case)),
         ("Would help", "; ".join(report.missing)),
         ("Notes", " ".join(report.notes) if verbose else ""),
         ("Device", words.device_line(report)),
@@ -281,6 +307,11 @@ def _closing(screen: Screen, report: Report, *, verbose: bool) -> None:
         screen.put("", table)
 
 
+def _holders(report: Report) -> str:
+    """The three lines that hold most at the peak."""
+    return "; ".join(f"{line} {held}" for line, held, _ in words.holder_rows(report.case)[:3])
+
+
 def _ids(report: Report, wanted: Outcome, *, room: int | None) -> str:
     """The ids of an outcome's verdicts, as many as fit into ``room`` characters, and how many more there are."""
     ids = [v.id for v in words.by_outcome(report, wanted)]
@@ -292,9 +323,9 @@ def _ids(report: Report, wanted: Outcome, *, room: int | None) -> str:
     return f"{len(ids)} others" if ids else ""
 
 
-def _undecided(report: Report, *, verbose: bool) -> str:
-    """With what would decide them, where that is the answer or asked for."""
-    if report.primary != UNDECIDED and not verbose:
+def _undecided(report: Report) -> str:
+    """With what would decide them, where that is the answer."""
+    if report.primary != UNDECIDED:
         return _ids(report, Outcome.UNDECIDED, room=None)
     return "; ".join(
         _named(v, f"needs {', '.join(v.missing)}")

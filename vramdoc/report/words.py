@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramdoc.diagnose.verdict import Outcome, Verdict
+from vramdoc.evidence.case import Case
 from vramdoc.facts import Fact, Source
 from vramdoc.prescribe.prescription import Prescription, Verification, VerificationStatus
 from vramdoc.report.contents import HEALTHY, UNDECIDED, Report
@@ -22,6 +23,13 @@ LABELS = {
     "process": "used by this process",
     "private_pools": "free in private pools",
     "allowed": "memory limit",
+    "device_total": "device total",
+    "driver_free_least": "least free at the driver",
+    "kv_cache_peak": "largest KV cache",
+    "returnable": "returnable by empty_cache",
+    "largest_hole": "largest hole for the request",
+    "non_pytorch": "outside PyTorch",
+    "other_processes": "held by other processes",
     "oom": "out of memory",
     "exit": "ended with",
 }
@@ -48,7 +56,7 @@ _COUNTS = frozenset({"device_alloc", "device_free", "steps", "retries", "ooms", 
 
 
 def label(name: str) -> str:
-    """The words for a snake_case name: ``largest_hole`` is "largest hole", ``reserved_peak`` "peak reserved"."""
+    """The words for a snake_case name: ``weight_bytes`` is "weight", ``reserved_peak`` "peak reserved"."""
     if name in LABELS:
         return LABELS[name]
     if name.endswith("_peak"):
@@ -170,3 +178,49 @@ def device_line(report: Report) -> str:
 def workload_line(report: Report) -> str:
     """The one line that reproduces the workload; its name where there is no such line."""
     return str(report.workload.get("line") or report.workload.get("name") or "")
+
+
+def holder_rows(case: Case | None) -> list[tuple[str, str, str]]:
+    """``(line, bytes, blocks)`` of what every line of code holds when active memory peaks, largest first."""
+    uses = case.peak_sites if case is not None else ()
+    return [(str(use.site), format_bytes(use.bytes), f"{use.count:,}") for use in uses]
+
+
+def pin_rows(case: Case | None) -> list[tuple[str, str, str, str]]:
+    """``(line, idle bytes kept, own bytes, segments)`` of the lines that alone keep partly free segments."""
+    return [
+        (
+            str(pin.site),
+            format_bytes(pin.inactive_bytes),
+            format_bytes(pin.live_bytes),
+            f"{pin.segments:,}",
+        )
+        for pin in (case.pins if case is not None else ())
+    ]
+
+
+def growth_lines(case: Case | None) -> list[str]:
+    """What rises from step to step, as sentences; empty where no steps can be told apart or nothing rises."""
+    growth = case.growth if case is not None else None
+    if growth is None or growth.per_step_bytes <= 0:
+        return []
+    whole = (
+        f"Live memory rises by {format_bytes(growth.per_step_bytes)} a step ({format_bytes(growth.grown_bytes)} "
+        f"in {growth.steps} steps; a step is {growth.period_source})."
+    )
+    sites = (f"{site.site}: {format_bytes(site.per_step_bytes)} a step" for site in growth.sites)
+    return [whole, *sites]
+
+
+def rank_line(case: Case | None) -> str:
+    """Which process of a run of several stands out, and by which line; empty for a single process."""
+    ranks = case.ranks if case is not None else None
+    if ranks is None:
+        return ""
+    if ranks.outlier is None:
+        return f"{len(ranks.summaries)} ranks, none stands out (median peak active {format_bytes(ranks.median_active_peak)})"
+    outlier = ranks.outlier
+    where = "".join(
+        f", {format_bytes(line.bytes)} of it at {line.site}" for line in outlier.sites[:1]
+    )
+    return f"rank {outlier.rank} of {len(ranks.summaries)} stands out: {format_bytes(outlier.over_bytes)} over the median of the others{where}"
