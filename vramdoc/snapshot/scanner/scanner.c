@@ -241,7 +241,7 @@ static bool extend(Scanner *s, Node *node, const Value *values, uint64_t count) 
     node->items = moved;
     node->capacity = capacity & ((1u << 29) - 1);
   }
-  memcpy(node->items + node->length, values, count * sizeof *values);
+  if (count) memcpy(node->items + node->length, values, count * sizeof *values);
   node->length = (uint32_t)length;
   return true;
 }
@@ -709,9 +709,9 @@ static bool emit_node(Scanner *s, Node *node, int depth) {
       const Node *item = node_of(s, node->items[i]);
       if (item && item->kind == EVENT) return emit_events(s, node);
     }
-  uint32_t length = node->length;
-  TRY(emit(s, node->kind == DICT ? T_DICT : node->kind == LIST ? T_LIST : T_TUPLE));
-  TRY(emit(s, node->kind == DICT ? length / 2 : length));
+  uint32_t length = node->length, kind = node->kind;
+  TRY(emit(s, kind == DICT ? T_DICT : kind == LIST ? T_LIST : T_TUPLE));
+  TRY(emit(s, kind == DICT ? length / 2 : length));
   bool is_frames = false;
   for (uint32_t i = 0; i < length; i++) {
     int32_t code;
@@ -719,7 +719,8 @@ static bool emit_node(Scanner *s, Node *node, int depth) {
       TRY(stack_code(s, node->items[i], &code));
       TRY(emit(s, T_STACK) && emit(s, code));
     } else TRY(emit_value(s, node->items[i], depth + 1));
-    is_frames = node->kind == DICT && i % 2 == 0 && node->items[i] == MAKE(TEXT, s->k_frames);
+    if (node->kind != kind) FAIL(s, "a list of frames contains itself");
+    is_frames = kind == DICT && i % 2 == 0 && node->items[i] == MAKE(TEXT, s->k_frames);
   }
   return true;
 }
