@@ -1,4 +1,6 @@
-"""Every golden script under every release: the simulator prints what the real allocators printed."""
+"""Every golden script under every release: the simulator prints what the real allocators printed, line by line.
+
+The order in which several streams' events complete hangs on a hash map inside PyTorch; it is simulated, so it is compared too."""
 
 from __future__ import annotations
 
@@ -11,8 +13,6 @@ import pytest
 from tests.allocator.golden_script import run_script
 
 RELEASES = ("2.4", "2.5", "2.6", "2.7", "2.8", "2.9", "2.10", "2.11", "2.12", "2.13", "2.14", "2.15")  # fmt: skip
-# Scripts with record_stream: when several event queues finish in one call, the order of the frees hangs on a hash map.
-UNORDERED = ("T ", "STATS ")
 
 
 @pytest.mark.corpus
@@ -27,11 +27,6 @@ def test_every_output_line_equals_the_real_allocators(corpus: Path, release: str
             if expected is None:
                 continue
             actual = run_script(case["script"], release)
-            if any(line.startswith("rs ") for line in case["script"]):
-                actual, expected = (
-                    [line for line in out if not line.startswith(UNORDERED)]
-                    for out in (actual, expected)
-                )
             assert actual == expected, f"seed {case['seed']}, config {case['config']!r}"
             compared += 1
     assert compared >= 520

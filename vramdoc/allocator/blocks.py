@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
+from vramdoc.allocator.flat_hash import FlatHash
+
 PoolId = tuple[int, int]
 DEFAULT_POOL: PoolId = (0, 0)
 
@@ -52,8 +54,8 @@ class Block:
         self.prev: Block | None = None
         self.next: Block | None = None
         self.event_count = 0
-        self.stream_uses: list[int] = []
-        """Other streams that used the block since it was allocated, in no order that PyTorch specifies."""
+        self.stream_uses: FlatHash | None = None
+        """Other streams that used the block since it was allocated; None for none."""
         self.gc_base = 0
         self.tie = tie
         self.expandable_segment = expandable_segment
@@ -66,7 +68,7 @@ class Block:
     @property
     def is_active(self) -> bool:
         """Allocated, or freed but waiting for another stream's event."""
-        return self.allocated or self.event_count > 0 or bool(self.stream_uses)
+        return self.allocated or self.event_count > 0 or self.stream_uses is not None
 
     def splice(self, before: Block | None, after: Block | None) -> None:
         """Put the block between two neighbours."""

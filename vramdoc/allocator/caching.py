@@ -23,6 +23,7 @@ from vramdoc.allocator.errors import (
     out_of_memory,
     rejection,
 )
+from vramdoc.allocator.flat_hash import FlatHash
 from vramdoc.allocator.heap import EventSink, Heap
 from vramdoc.allocator.layout import returnable_bytes, segments, trace_entries
 from vramdoc.allocator.releases import rules_for
@@ -76,6 +77,8 @@ class CachingAllocator:
         self._first_max_split_size = config.max_split_size
         self._pending: dict[int, list[Block]] = {}
         """Blocks that wait for an event, by the stream whose event it is, in order of recording (cuda_events)."""
+        self._waiting = FlatHash(device.index)
+        """The streams in ``_pending``, in the order in which PyTorch visits them."""
         self._held: dict[Block, None] = {}
         """Blocks whose completion comes from outside, oldest first."""
         self._deferred: list[Block] = []
@@ -136,8 +139,10 @@ class CachingAllocator:
     def record_stream(self, address: int, stream: int) -> None:
         """Say that ``stream`` uses the block, so that its free waits for that stream."""
         block = self._allocated(address)
-        if stream not in (block.stream, *block.stream_uses):
-            block.stream_uses.append(stream)
+        if stream != block.stream:
+            if block.stream_uses is None:
+                block.stream_uses = FlatHash(self.device.index)
+            block.stream_uses.add(stream)
 
     def hold(self, address: int) -> Block:
         """Free, but wait for ``complete``: how a replay puts a recorded free_completed where it was.
@@ -430,9 +435,11 @@ class CachingAllocator:
         return block
 
     def _insert_events(self, block: Block) -> None:
-        streams, block.stream_uses = block.stream_uses, []
+        streams, block.stream_uses = block.stream_uses, None
+        assert streams is not None
         block.event_count = len(streams)
         for stream in streams:
+            self._waiting.add(stream)
             self._pending.setdefault(stream, []).append(block)
 
     def _insert_deferred_events(self) -> None:
@@ -445,20 +452,27 @@ class CachingAllocator:
         self._insert_deferred_events()
         if not self._pending or not self.device.events_ready:
             return
-        for stream in list(self._pending):
+
+        def still_waits(stream: int) -> bool:
             self._finish(self._pending.pop(stream))
+            return False
+
+        self._waiting.visit(still_waits)
 
     def _synchronize_and_free_events(self, only: PrivatePool | None = None) -> None:
         """Wait for every event, or for those of one private pool."""
         self._heap.stats.num_sync_all_streams += 1
         self._insert_deferred_events()
-        for stream, blocks in list(self._pending.items()):
+
+        def still_waits(stream: int) -> bool:
+            blocks = self._pending.pop(stream)
             self._finish([block for block in blocks if only is None or block.pool.owner is only])
             left = [block for block in blocks if only is not None and block.pool.owner is not only]
             if left:
                 self._pending[stream] = left
-            else:
-                del self._pending[stream]
+            return bool(left)
+
+        self._waiting.visit(still_waits)
         if only is None:
             held, self._held = list(self._held), {}
             self._finish(held)
