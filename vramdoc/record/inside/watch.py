@@ -53,7 +53,8 @@ class Watch:
         if self._signals:
             signal.set_wakeup_fd(-1)
         for number in self._signals:
-            signal.signal(number, signal.SIG_DFL)
+            if signal.getsignal(number) == self._on_signal:
+                signal.signal(number, signal.SIG_DFL)
         self._signals = ()
 
     def _take_signals(self) -> None:
@@ -85,7 +86,8 @@ class Watch:
                 pause = self._every_s or max(FIRST_S, cost / COST_SHARE)
 
     def _react(self, number: int) -> None:
-        if number not in self._signals:
+        # The program may have put a handler of its own there since.
+        if number not in self._signals or signal.getsignal(number) != self._on_signal:
             return
         if number == signal.SIGTERM:
             self._end(number)
