@@ -103,10 +103,14 @@ def _pools(
     total = sum(g.total for g in shown)
     cell = _round_up(max(1, -(-total // (columns * max(1, rows)))))
     reserved = sum(g.total for g in groups)
+    plural = "" if len(segments) == 1 else "s"
     lines: list[Line] = [
         [
             ("SEGMENT MAP ", "bold"),
-            (f"{moment}: {format_bytes(reserved)} in {len(segments)} segments", ""),
+            (
+                f"{moment}: {format_bytes(reserved)} in {len(segments)} segment{'s'[: len(segments) > 1]}",
+                "",
+            ),
         ]
     ]
     seen: set[str] = set()

@@ -16,7 +16,7 @@ from importlib import resources
 from jinja2 import Environment, Template
 from markupsafe import Markup
 
-from vramdoc.diagnose.verdict import Verdict
+from vramdoc.diagnose.verdict import Outcome, Verdict
 from vramdoc.facts import Fact
 from vramdoc.report import words
 from vramdoc.report.contents import HEALTHY, UNDECIDED, Report
@@ -60,6 +60,7 @@ def render_html(report: Report) -> str:
     styles, scripts = _joined(STYLES), _joined(SCRIPTS)
     judged = _judged(report, data)
     cited = [row for entry in judged for row in entry.facts]
+    cited_names = {row.fact.name for row in cited}
     best = words.best_action(report)
     return _template().render(
         report=report,
@@ -71,7 +72,13 @@ def render_html(report: Report) -> str:
         device=words.device_line(report),
         workload=words.workload_line(report),
         verdicts=judged,
-        evidence=cited or [_shown(f, f"fact-{i}", data) for i, f in enumerate(report.facts)],
+        ruled_out=words.by_outcome(report, Outcome.RULED_OUT),
+        evidence=cited,
+        figures=[
+            _shown(fact, f"figure-{i}", data)
+            for i, fact in enumerate(report.facts)
+            if fact.name not in cited_names
+        ],
         notes=[*report.notes, *(f"Missing: {sentence}" for sentence in report.missing)],
         surroundings=[
             *words.pairs(report.environment),
@@ -134,7 +141,8 @@ def _finalize(value: object) -> object:
 
 def _judged(report: Report, data: PageData | None) -> list[_Judged]:
     judged = []
-    for number, verdict in enumerate(report.verdicts):
+    open_or_true = [v for v in report.verdicts if v.outcome is not Outcome.RULED_OUT]
+    for number, verdict in enumerate(open_or_true):
         facts = [
             _shown(fact, f"fact-{number}-{i}", data, verdict=str(number))
             for i, fact in enumerate(verdict.evidence)

@@ -291,7 +291,7 @@ def _closing(screen: Screen, report: Report, *, verbose: bool) -> None:
         ("Undecided", "" if verbose else _undecided(report)),
         ("Held by", _holders(report)),
         ("Ranks", words.rank_line(report.case)),
-        ("Would help", "; ".join(report.missing)),
+        ("Missing", "; ".join(report.missing)),
         ("Notes", " ".join(report.notes) if verbose else ""),
         ("Device", words.device_line(report)),
         ("Workload", words.workload_line(report)),

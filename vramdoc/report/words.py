@@ -61,6 +61,8 @@ def label(name: str) -> str:
         return LABELS[name]
     if name.endswith("_peak"):
         name = f"peak_{name.removesuffix('_peak')}"
+    elif name.endswith("_end"):
+        name = f"{name.removesuffix('_end')}_at_the_end"
     return name.removesuffix("_bytes").replace("_", " ")
 
 
@@ -152,7 +154,7 @@ def pairs(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         elif isinstance(value, (list, tuple)):
             rows.append((full, ", ".join(str(part) for part in value)))
         elif value is not None and value != "":
-            is_size = isinstance(value, int) and full.endswith("_bytes")
+            is_size = isinstance(value, int) and full.endswith(("_bytes", "device.total"))
             rows.append((full, quantity(value, "bytes" if is_size else "text")))
     return [row for row in rows if row[1] != ""]
 
@@ -162,7 +164,11 @@ def device_line(report: Report) -> str:
     parts = []
     device = report.case.manifest.device if report.case and report.case.manifest else None
     if device is not None:
-        parts.append(f"{device.name} ({device.kind}), {format_bytes(device.total_bytes)}")
+        size = format_bytes(device.total_bytes)
+        kind = "" if device.kind in device.name.lower() else f" ({device.kind})"
+        parts.append(
+            f"{device.name}{kind}" if size in device.name else f"{device.name}{kind}, {size}"
+        )
     elif isinstance(report.environment.get("device"), Mapping):
         parts.append(", ".join(text for _, text in pairs(report.environment["device"])))
     elif report.environment.get("device"):

@@ -32,6 +32,10 @@ function seconds(recording, event) {
   return (times.us[at] + ((times.us[next] - times.us[at]) * (event - times.event[at])) / span) / 1e6;
 }
 
+function duration(s) {
+  return s >= 1 ? `${s.toFixed(3)} s` : s >= 1e-3 ? `${(s * 1e3).toFixed(2)} ms` : `${Math.round(s * 1e6)} \u00b5s`;
+}
+
 function groupName(group) {
   const stream = group.stream ? `, stream 0x${group.stream.toString(16)}` : "";
   return `${group.private ? `private pool ${group.pool_id.join(".")}, ` : ""}${group.pool}${stream}`;

@@ -56,7 +56,7 @@ function timeline(host, recording, page) {
       { ...axis(), size: 84, incrs: Array.from({ length: 36 }, (_, i) => 2 ** (i + 9)), values: (_, ticks) => ticks.map(size) },
     ],
     series: [
-      { label: "event", value: (_, v) => (v == null ? "" : `${v}${seconds(recording, v) == null ? "" : `, ${seconds(recording, v).toFixed(3)} s`}`) },
+      { label: "event", value: (_, v) => (v == null ? "" : `${v}${seconds(recording, v) == null ? "" : `, ${duration(seconds(recording, v))}`}`) },
       ...SERIES.map(([name, dash]) => ({
         label: name, stroke: () => css(`--${name}`), width: name === "reserved" ? 2 : 1.2, dash,
         paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, value: (_, v) => (v == null ? "" : size(v)),
@@ -72,7 +72,12 @@ function timeline(host, recording, page) {
         u.setScale("y", { min: 0, max: 1 }); // its range function has the last word
       }],
       draw: [(u) => {
-        for (const phase of recording.phases) mark(u, phase.event, css("--muted"), phase.name, [2, 4]);
+        let free = -Infinity; // where the next phase's name has room
+        for (const phase of recording.phases) {
+          const at = u.valToPos(phase.event, "x");
+          mark(u, phase.event, css("--muted"), at >= free ? phase.name : "", [2, 4]);
+          if (at >= free) free = at + 10 + 6 * phase.name.length;
+        }
         if ("failure" in recording.moments) mark(u, recording.moments.failure, css("--bad"), "out of memory", []);
         mark(u, page.moment, css("--text"), "", [4, 2]);
       }],

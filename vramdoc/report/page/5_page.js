@@ -24,7 +24,7 @@ function when(recording, event) {
   if (event < 0) return "before the recording";
   if (event >= recording.events) return "not in the recording";
   const at = seconds(recording, event);
-  return `event ${event}${at == null ? "" : ` (${at.toFixed(3)} s)`}`;
+  return `event ${event}${at == null ? "" : ` (${duration(at)})`}`;
 }
 
 function describe(recording, block) {

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 ROWS = 4_000
 """Points of a curve: about three for every pixel of the picture."""
+NAME = 0.009
+"""Part of the axis that one letter of a phase's name takes."""
 _LINES = (
     ("reserved", "-", 1.8),
     ("active", "-", 1.1),
@@ -101,14 +103,16 @@ class UsagePicture:
         figure.legend(loc="outside lower center", ncols=4, fontsize=8)
 
     def _places(self) -> tuple[Callable[[int], float], str]:
-        """From an event to its place on the axis: seconds where the release recorded times, else the event's number."""
+        """From an event to its place on the axis: its time where the release recorded times, else the event's number."""
         times = self.levels.time_us
-        if int(times.min()) < 0 or int(times[-1]) == int(times[0]):
+        span = int(times[-1]) - int(times[0])
+        if int(times.min()) < 0 or span == 0:
             return float, "event"
         row_of = {int(event): row for row, event in enumerate(self.levels.event)}
+        unit, factor = ("seconds", 1e6) if span >= 1_000_000 else ("milliseconds", 1e3)
         return (
-            lambda event: float(times[row_of[event]] - times[0]) / 1e6,
-            "seconds since the first event",
+            lambda event: float(times[row_of[event]] - times[0]) / factor,
+            f"{unit} since the first event",
         )
 
     def _marks(
@@ -116,18 +120,21 @@ class UsagePicture:
     ) -> None:
         height = axes.get_ylim()[1]
         times = self.levels.time_us
+        low, high = axes.get_xlim()
+        free = low  # where the next phase's name has room
         for phase in self.phases:
-            event = int(
-                self.levels.event[min(int(times.searchsorted(phase.started_us)), len(times) - 1)]
-            )
-            axes.axvline(place(event), color=palette.grid, linewidth=0.8)
-            axes.annotate(
-                literal(phase.name),
-                (place(event), height),
-                xytext=(2, -9),
-                textcoords="offset points",
-                fontsize=7,
-            )
+            row = min(int(times.searchsorted(phase.started_us)), len(times) - 1)
+            at = place(int(self.levels.event[row]))
+            axes.axvline(at, color=palette.grid, linewidth=0.8)
+            if at >= free:
+                axes.annotate(
+                    literal(phase.name),
+                    (at, height),
+                    xytext=(2, -9),
+                    textcoords="offset points",
+                    fontsize=7,
+                )
+                free = at + (high - low) * (0.012 + NAME * len(phase.name))
         if self.failure is not None:
             at = place(self.failure.event)
             axes.axvline(at, color=palette.bad, linewidth=1.4)
