@@ -108,7 +108,7 @@ def _pools(
         [
             ("SEGMENT MAP ", "bold"),
             (
-                f"{moment}: {format_bytes(reserved)} in {len(segments)} segment{'s'[: len(segments) > 1]}",
+                f"{moment}: {format_bytes(reserved)} in {len(segments)} segment{plural}",
                 "",
             ),
         ]

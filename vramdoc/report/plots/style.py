@@ -68,6 +68,7 @@ def rendered(name: str, draw: Draw, *, height: float = HEIGHT) -> dict[str, byte
                 buffer = io.BytesIO()
                 figure.savefig(buffer, format=kind, dpi=DPI, metadata=metadata)
                 files[f"{stem}.{kind}"] = buffer.getvalue()
+                figure.set_layout_engine("none")  # laid out once, saved twice
     return files
 
 
