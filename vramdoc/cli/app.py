@@ -16,6 +16,7 @@ import typer
 from vramdoc import __version__
 from vramdoc.cli import (
     capabilities,
+    compare,
     config,
     diagnose,
     diff,
@@ -42,6 +43,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 healthy, 1 findings, 2 wrong usage or unreadable input, 3 could not decide, 130 interrupted.",
 )
 app.command("diagnose")(diagnose.diagnose)
+app.command("compare-alloc-configs")(compare.compare_alloc_configs)
 app.command(
     "record", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False}
 )(record.record)

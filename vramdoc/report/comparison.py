@@ -19,6 +19,7 @@ from vramdoc.report.to_terminal import WIDE, Screen
 from vramdoc.units import format_bytes
 
 COMPARISON_SCHEMA = 1
+FORMATS = ("terminal", "json", "markdown")
 DEFAULT = "(default)"
 """How the empty config string is shown."""
 
@@ -38,6 +39,20 @@ class ConfigRow:
     source: Source
     note: str = ""
     """Why it failed or could not be tried, or what it costs."""
+    external_fragmentation: int | None = None
+    """Inactive bytes at peak reserved that ``empty_cache`` could not have returned."""
+    internal_fragmentation: int | None = None
+    """Bytes of live blocks beyond what was asked for, at the same moment."""
+    headroom: int | None = None
+    """What the device could still have given at the peak."""
+    retries: int | None = None
+    """Times everything cached was flushed because the device was full."""
+    is_current: bool = False
+    """The config that the recording ran under."""
+    is_winner: bool = False
+    rerun_exit: str = ""
+    """How a rerun for real ended; empty where none was asked for."""
+    rerun_reserved_peak: int | None = None
 
     @property
     def shown_config(self) -> str:
@@ -51,6 +66,8 @@ class Comparison:
 
     rows: Sequence[ConfigRow]
     target_name: str = ""
+    sentence: str = ""
+    """The winner, or that the differences do not matter."""
     workload: str = ""
     device: str = ""
     command: str = ""
@@ -58,8 +75,9 @@ class Comparison:
 
     @property
     def baseline(self) -> ConfigRow | None:
-        """The row of the default config, when it is there."""
-        return next((row for row in self.rows if not row.config), None)
+        """The config that was recorded, else the default one."""
+        current = next((row for row in self.rows if row.is_current), None)
+        return current or next((row for row in self.rows if not row.config), None)
 
 
 def render_comparison_json(comparison: Comparison, *, include_private: bool = False) -> str:
@@ -69,6 +87,7 @@ def render_comparison_json(comparison: Comparison, *, include_private: bool = Fa
     body: dict[str, Any] = {
         "schema_version": COMPARISON_SCHEMA,
         "target": comparison.target_name,
+        "sentence": comparison.sentence,
         "configs": rows,
         "workload": comparison.workload,
         "device": comparison.device,
@@ -90,34 +109,33 @@ def render_comparison(
     comparison = redact(comparison, include_private=include_private)
     screen = Screen(width=width, colour=colour, ascii_only=ascii_only)
     wide = width >= WIDE
-    columns = [
-        ("config", "fold"),
-        ("peak reserved", "right"),
-        ("peak active", "right"),
-        ("", "left"),
-    ]
+    columns = [("config", "fold"), ("peak reserved", "right"), ("change", "right")]
     if wide:
-        columns[2:2] = [("against default", "right")]
-        columns += [("device calls", "right"), ("source", "left"), ("note", "fold")]
+        columns += [("peak active", "right"), ("external", "right"), ("internal", "right")]
+    columns += [("headroom", "right"), ("calls", "right"), ("", "left")]
+    if wide:
+        columns += [("rerun", "left"), ("source", "left")]
     table = screen.table(columns, [])
     for row in comparison.rows:
-        mark, style = ("✗ out of memory", "red") if row.oom else ("✓ ran", "green")
-        if row.reserved_peak is None and not row.oom:
-            mark, style = "? not tried", "yellow"
+        mark, style = _outcome(row)
         cells = [
-            Text(screen.say(row.shown_config)),
+            Text(screen.say(row.shown_config), "bold" if row.is_winner else ""),
             _size(row.reserved_peak),
-            _size(row.active_peak),
-            Text(screen.say(mark), style),
+            Text(_saving(row, comparison.baseline)),
         ]
         if wide:
-            cells[2:2] = [Text(_saving(row, comparison.baseline))]
-            cells += [Text(_calls(row)), Text(str(row.source)), Text(screen.say(row.note))]
+            external, internal = row.external_fragmentation, row.internal_fragmentation
+            cells += [_size(row.active_peak), _size(external), _size(internal)]
+        cells += [_size(row.headroom), Text(_calls(row)), Text(screen.say(mark), style)]
+        if wide:
+            cells += [Text(screen.say(_rerun(row))), Text(str(row.source))]
         table.add_row(*cells)
     screen.put(
         screen.styled(
             (f"{len(comparison.rows)} CONFIGS  ", "bold"), (comparison.target_name, "dim")
         ),
+        *([Text(screen.say(comparison.sentence + "."))] if comparison.sentence else []),
+        "",
         table,
     )
     lines = [
@@ -125,9 +143,13 @@ def render_comparison(
         ("Workload", comparison.workload),
         ("Reproduce", comparison.command),
     ]
+    lines += [(row.shown_config, row.note) for row in comparison.rows if row.note]
     if not wide:
-        notes = [f"{row.shown_config}: {row.note}" for row in comparison.rows if row.note]
-        lines += [("Note", note) for note in notes]
+        lines += [
+            ("Rerun", f"{row.shown_config}: {_rerun(row)}")
+            for row in comparison.rows
+            if _rerun(row)
+        ]
     lines += [("Note", note) for note in comparison.notes]
     kept = [line for line in lines if line[1]]
     if kept:
@@ -175,6 +197,27 @@ def render_comparison_markdown(comparison: Comparison, *, include_private: bool 
     used = sorted({row.source for row in comparison.rows}, key=list(Source).index)
     parts += [f"- {source}: {words.SOURCES[source]}" for source in used]
     return "\n\n".join(parts) + "\n"
+
+
+def _outcome(row: ConfigRow) -> tuple[str, str]:
+    if row.oom:
+        return "✗ out of memory", "red"
+    if row.reserved_peak is None:
+        return "? not replayed", "yellow"
+    return "✓ fits", "green"
+
+
+def _rerun(row: ConfigRow) -> str:
+    if not row.rerun_exit:
+        return ""
+    if row.rerun_reserved_peak is None:
+        return row.rerun_exit
+    same = (
+        "the same"
+        if row.rerun_reserved_peak == row.reserved_peak
+        else format_bytes(row.rerun_reserved_peak)
+    )
+    return f"{row.rerun_exit}, {same}"
 
 
 def _size(value: int | None) -> Text:

@@ -1,0 +1,117 @@
+"""``vramdoc compare-alloc-configs [TARGET]``: the same work under many PYTORCH_CUDA_ALLOC_CONF settings, ranked."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from vramdoc.cli import options
+
+
+def compare_alloc_configs(
+    target: Annotated[
+        Optional[list[str]],
+        typer.Argument(
+            metavar="[TARGET]",
+            help="A recording, a snapshot, a model, or a command after --. Default: the newest recording.",
+        ),
+    ] = None,
+    alloc_conf: Annotated[
+        Optional[list[str]],
+        typer.Option("--alloc-conf", metavar="CONF", help="A config to add; any number of times."),
+    ] = None,
+    search: Annotated[
+        bool, typer.Option("--search", help="Search the numeric options; keep the Pareto front.")
+    ] = False,
+    gpu: options.Gpu = None,
+    confirm: Annotated[
+        int, typer.Option("--confirm", min=0, metavar="N", help="Rerun the best N for real.")
+    ] = 0,
+    fraction: Annotated[
+        Optional[float], typer.Option("--fraction", help="What if: a memory fraction, e.g. 0.9.")
+    ] = None,
+    empty_cache_every: Annotated[
+        Optional[int],
+        typer.Option(
+            "--empty-cache-every", min=1, help="What if: empty_cache before every N-th phase."
+        ),
+    ] = None,
+    workload: options.Workload = None,
+    context: options.Context = None,
+    sessions: options.Sessions = None,
+    new_tokens: options.NewTokens = None,
+    batch: options.Batch = None,
+    cache: options.Cache = None,
+    json_output: options.Json = False,
+    output_format: Annotated[
+        str, typer.Option("--format", help="terminal, json or markdown, on stdout.")
+    ] = "terminal",
+    plot: Annotated[
+        Optional[Path],
+        typer.Option("--plot", metavar="FILE", help="Draw the comparison (.png or .svg)."),
+    ] = None,
+    force: options.Force = False,
+    include_private: options.IncludePrivate = False,
+    recordings: options.Recordings = Path(".vramdoc"),
+) -> None:
+    """Put the same work through many allocator configs and rank them by peak reserved memory."""
+    from vramdoc.cli import terminal
+    from vramdoc.cli.diagnose import reproducing_command
+    from vramdoc.cli.values import choice, workload_fields
+    from vramdoc.errors import UsageError
+    from vramdoc.examine.compare import CompareRequest, compare_configs
+    from vramdoc.examine.target import command_target, recognise
+    from vramdoc.report import comparison as pages
+
+    wanted = "json" if json_output else choice("--format", output_format, pages.FORMATS)
+    if fraction is not None and not 0 < fraction <= 1:
+        raise UsageError(f"--fraction {fraction} is not between 0 and 1")
+    words = tuple(target or ())
+    is_command = len(words) > 1
+    found = None if not words else command_target(words) if is_command else recognise(words[0])
+    fields = workload_fields(
+        name=workload, context=context, sessions=sessions, new_tokens=new_tokens, batch=batch,
+        cache=cache, dtype=None, seed=None,
+    )  # fmt: skip
+    with terminal.progress() as show_progress:
+        table = compare_configs(
+            CompareRequest(
+                target=found,
+                argv=words if is_command else (),
+                alloc_confs=tuple(alloc_conf or ()),
+                search=search,
+                gpu=gpu,
+                workload=fields,
+                fraction=fraction,
+                empty_cache_every=empty_cache_every,
+                confirm=confirm,
+                recordings=recordings,
+                command=reproducing_command(words, found.name if found else ""),
+                progress=show_progress,
+            )
+        )
+    screen = terminal.terminal_of(sys.stdout)
+    if wanted == "json":
+        text = pages.render_comparison_json(table, include_private=include_private)
+    elif wanted == "markdown":
+        text = pages.render_comparison_markdown(table, include_private=include_private)
+    else:
+        text = pages.render_comparison(
+            table,
+            width=screen.width,
+            colour=screen.colour,
+            ascii_only=screen.ascii_only,
+            include_private=include_private,
+        )
+    terminal.show(text)
+    if plot is not None:
+        from vramdoc.report.plots import plot_comparison
+
+        pictures = plot_comparison(table)
+        chosen = next((name for name in pictures if name.endswith(plot.suffix.lower())), None)
+        if not plot.suffix or chosen is None:
+            raise UsageError(f"{plot} is neither .png nor .svg")
+        terminal.write_file(plot, pictures[chosen], force=force)
