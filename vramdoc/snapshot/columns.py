@@ -21,6 +21,10 @@ CHUNK = 1 << 16
 """Events converted, and let go, at a time."""
 DEEPEST_STACK = 4096
 """Frames kept of one stack, innermost first. CPython's default recursion limit is 1000."""
+LONG_STACK = 256
+"""Frames from which on a list is remembered as an object: a hostile file can name one long list in a million events."""
+MOST_REMEMBERED = 1 << 16
+"""Stacks remembered by the identity of their frames; a key weighs some 40 bytes a frame."""
 MOST_CODES = 255
 """Different actions, or pools, that a trace may name: the columns hold a byte and an int16."""
 INT64 = range(-(1 << 63), 1 << 63)
@@ -54,26 +58,35 @@ class PlainColumns:
         self._frames: list[Frame] = []
         self._indices = array("i")
         self._ends = array("q", [0])
-        self._recent: dict[int, int] = {}
+        self._stack_of_objects: dict[tuple[int, ...], int] = {}
+        self._long: dict[int, int] = {}
 
     def code(self, frames: Any) -> int:
         """The code of one recorded stack; -1 for an absent, empty or malformed one."""
         if not isinstance(frames, (list, tuple)) or not frames:
             return -1
-        known = self._recent.get(id(frames))
-        if known is not None:
-            return known
-        lookup = self._frame_of_object
-        try:
-            indices = array("i", [lookup[id(frame)] for frame in frames[:DEEPEST_STACK]])
-        except KeyError:
-            indices = array("i", map(self._frame, frames[:DEEPEST_STACK]))
-        key = indices.tobytes()
-        code = self._stack_of_indices.setdefault(key, len(self._stack_of_indices))
+        if len(frames) > LONG_STACK:
+            known = self._long.get(id(frames))
+            if known is not None:
+                return known
+        # Most stacks are made of frames met before, in an order met before.
+        objects = tuple(map(id, frames[:DEEPEST_STACK]))
+        code = self._stack_of_objects.get(objects)
+        if code is None:
+            code = self._intern(frames)
+            if len(self._stack_of_objects) > MOST_REMEMBERED:
+                self._stack_of_objects.clear()
+            self._stack_of_objects[objects] = code
+        if len(frames) > LONG_STACK:
+            self._long[id(frames)] = code
+        return code
+
+    def _intern(self, frames: Sequence[Any]) -> int:
+        indices = array("i", map(self._frame, frames[:DEEPEST_STACK]))
+        code = self._stack_of_indices.setdefault(indices.tobytes(), len(self._stack_of_indices))
         if code == len(self._ends) - 1:
             self._indices.extend(indices)
             self._ends.append(len(self._indices))
-        self._recent[id(frames)] = code
         return code
 
     def trace(self, device: int, events: list[Any], problems: Counter[str]) -> Trace:
@@ -98,7 +111,7 @@ class PlainColumns:
             if left_out:
                 problems[f"events of device {device} that name no action were left out"] += left_out
             columns.fill(row, kept, self, problems)
-            self._recent.clear()  # these lists are let go now, and others may get their addresses
+            self._long.clear()  # these lists are let go now, and others may get their addresses
             row += len(kept)
         return columns.trace(device, row)
 
@@ -142,8 +155,9 @@ class _Columns:
         self.time_us = np.full(count, -1, np.int64)
         self.pool = np.full(count, -1, np.int16)
         self.stack = np.full(count, -1, np.int32)
-        self.action_codes = {name: code for code, name in enumerate(ACTIONS)}
-        self.pool_codes: dict[tuple[int, int], int] = {}
+        self.action_codes = _Codes("actions")
+        self.action_codes.update((name, code) for code, name in enumerate(ACTIONS))
+        self.pool_codes = _Codes("pools")
 
     def fill(
         self,
@@ -153,7 +167,9 @@ class _Columns:
         problems: Counter[str],
     ) -> None:
         rows = slice(row, row + len(events))
-        self.action[rows] = [self._action(event["action"]) for event in events]
+        codes = self.action_codes
+        actions = (event["action"] for event in events)
+        self.action[rows] = [codes[name if isinstance(name, str) else "?"] for name in actions]
         # An ``oom`` has no address; what the driver had left stands in its place.
         address = [
             event["addr"] if "addr" in event else event.get("device_free", 0) for event in events
@@ -167,13 +183,9 @@ class _Columns:
         if any(pool is not None for pool in pools):
             self.pool[rows] = [self._pool(pool) for pool in pools]
 
-    def _action(self, name: Any) -> int:
-        text = name if isinstance(name, str) else "?"
-        return _code(self.action_codes, text, "actions")
-
     def _pool(self, value: Any) -> int:
         pool_id = as_pool_id(value)
-        return -1 if pool_id is None else _code(self.pool_codes, pool_id, "pools")
+        return -1 if pool_id is None else self.pool_codes[pool_id]
 
     def trace(self, device: int, rows: int) -> Trace:
         return Trace(
@@ -191,11 +203,17 @@ class _Columns:
         )
 
 
-def _code(codes: dict[Any, int], value: Any, what: str) -> int:
-    code = codes.setdefault(value, len(codes))
-    if code > MOST_CODES:
-        raise UnreadableInput(f"the trace names more than {MOST_CODES} different {what}")
-    return code
+class _Codes(dict[Any, int]):
+    """Numbers values in order of appearance."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self._what = what
+
+    def __missing__(self, value: Any) -> int:
+        if len(self) > MOST_CODES:
+            raise UnreadableInput(f"the trace names more than {MOST_CODES} different {self._what}")
+        return self.setdefault(value, len(self))
 
 
 def _integers(values: list[Any], default: int, problems: Counter[str]) -> npt.NDArray[np.int64]:
