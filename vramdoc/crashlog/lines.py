@@ -34,6 +34,7 @@ _RANK = re.compile(
     r"\b(?:local_)?rank[=\s]?(\d+)|default(\d+)|\[(?:\d+,)?(\d+)\]|^\s*(\d{1,4}):|_TP(\d+)"
 )
 _PROCESS = re.compile(r"pid=\d+")
+_TIME_CHARACTERS = "0123456789-/:.,TZ+ \t"
 _LEVEL = re.compile(r"ERROR|WARNING|INFO|CRITICAL|DEBUG")
 _LINE_TIME = re.compile(
     r"\s{0,4}\[?(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?"
@@ -103,6 +104,8 @@ def _writer_of(prefix: str, before: str) -> str:
 
     A bare time says nothing about the writer, so it continues the line before.
     """
+    if not prefix.strip(_TIME_CHARACTERS):
+        return before
     if rank := _RANK.search(prefix):
         return next(group for group in rank.groups() if group is not None)
     if process := _PROCESS.search(prefix):
@@ -138,20 +141,22 @@ def _in_time_order(text: str) -> tuple[list[tuple[int, str]], bool]:
     """
     lines: list[tuple[int, str]] = []
     records: list[int] = []
-    times: list[tuple[str, ...]] = []
+    oldest: tuple[str, ...] = ()
+    is_falling, falls = True, False
     position = 0
     for line in text.splitlines(keepends=True):
-        if stamp := _LINE_TIME.match(line):
+        if is_falling and (stamp := _LINE_TIME.match(line)):
+            time = tuple(group or "" for group in stamp.groups())
+            is_falling = not oldest or time <= oldest
+            falls = falls or (bool(oldest) and time < oldest)
+            oldest = time
             records.append(len(lines))
-            times.append(tuple(group or "" for group in stamp.groups()))
         lines.append((position, line))
         position += len(line)
-    goes_back = len(times) > 1 and times[0] > times[-1]
-    if not (goes_back and all(a >= b for a, b in pairwise(times))):
+    if not (is_falling and falls):
         return lines, False
-    bounds = [*records, len(lines)]
-    ordered = lines[: bounds[0]]
-    for first, last in reversed(list(pairwise(bounds))):
+    ordered = lines[: records[0]]
+    for first, last in reversed(list(pairwise([*records, len(lines)]))):
         ordered.extend(lines[first:last])
     return _with_line_ends(ordered), True
 

@@ -17,6 +17,9 @@ def _w(kind: str, name: str, anchor: str, pattern: str) -> Wording:
     return Wording(kind=kind, name=name, anchor=anchor, pattern=re.compile(pattern, re.MULTILINE))
 
 
+NEAR = 4_000
+"""Characters before a failure in which a counter of steps is looked for."""
+
 OBSERVATIONS: tuple[Wording, ...] = (
     _w("gpu-row", "gpustat", " MB", r"^\s{0,4}\[(?P<device>\d{1,2})\] (?P<name>[^|\n]{3,60}?)\s*\|[^|\n]{0,40}?(?P<utilization>\d{1,3}) ?%[^|\n]{0,30}\|\s*(?P<used_mib>\d+) / (?P<total_mib>\d+) MB"),
     _w("gpu-row", "nvidia-smi", "MiB /", r"^\|\s+(?P<device>\d{1,2})\s+(?P<name>[^|\n]{3,60}?)\s+(?:On|Off|WDDM|TCC|N/A)\s*\|[^\n]{0,100}\n\|[^|\n]{0,60}\|\s*(?P<used_mib>\d+)MiB\s*/\s*(?P<total_mib>\d+)MiB\s*\|\s*(?P<utilization>\d{1,3})%"),
@@ -28,11 +31,14 @@ OBSERVATIONS: tuple[Wording, ...] = (
     _w("kv-room", "vllm-blocks", "GPU blocks", r"# (?:GPU|cuda) blocks: (?P<blocks>\d+)"),
     _w("kv-room", "vllm-tokens", "KV cache size", r"GPU KV cache size: (?P<tokens>[\d,]+) tokens"),
     _w("kv-room", "vllm-memory", "Available KV cache memory", rf"Available KV cache memory: (?P<available>{SIZE})"),
+)  # fmt: skip
+PROGRESS: tuple[Wording, ...] = (
     _w("progress", "iteration", "", r"\b(?:iter(?:ation)?|step|global_step)\b[ =:]{1,3}(?P<iteration>\d{1,9})\b"),
     _w("progress", "tqdm", "it", r"\d{1,3}%\|[^|\n]{0,80}\| (?P<iteration>\d+)/\d+ \["),
 )  # fmt: skip
 
 
-def read_observations(text: str) -> Iterator[Incident]:
-    """Yield every observation; offsets are those of ``text``."""
-    return matches(OBSERVATIONS, text)
+def read_observations(text: str, *, before: int) -> Iterator[Incident]:
+    """Yield every observation; offsets are those of ``text``. Of a counter only the values shortly before ``before`` count."""
+    yield from matches(OBSERVATIONS, text)
+    yield from matches(PROGRESS, text, start=max(0, before - NEAR), stop=before)

@@ -66,7 +66,9 @@ _POLICY: _Fields = {"requested": _phrase("Requested size : {size}")}
 _IS_SENTENCES = _phrase("has a total|Of the allocated memory")
 _PROCESS = _phrase("Process (?P<pid>[0-9]{1,10}) has {size} memory in use")
 # torch 2.3 prints the device index as a raw byte (allocator-spec 9.1)
-_DEVICE = re.compile(rf"\b(?:GPU|NPU|XPU){GAP}(?P<device>[0-9]{{1,3}}|[\x00-\x08])(?=;|{GAP}has\b)")
+_DEVICE = re.compile(
+    rf"\b(?:GPU|NPU|XPU){GAP}(?P<device>[0-9]{{1,3}}|[\x00-\x08]|\\u000[0-8])(?=;|{GAP}has\b)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from vramdoc.crashlog.decode import decode_chunks
 from vramdoc.crashlog.incident import CrashLog, Incident, Reading
 from vramdoc.crashlog.lines import Channel, channels
 from vramdoc.crashlog.observations import read_observations
+from vramdoc.crashlog.oom import ANCHORS as OOM_ANCHORS
 from vramdoc.crashlog.oom import read_oom_messages, releases
 from vramdoc.crashlog.surroundings import (
     Traceback,
@@ -26,15 +27,18 @@ from vramdoc.crashlog.surroundings import (
     tracebacks,
     visible_code,
 )
+from vramdoc.crashlog.wordings import ANCHORS as WORDING_ANCHORS
 from vramdoc.crashlog.wordings import read_wordings
 from vramdoc.errors import UnreadableInput
 
 WINDOW = 1 << 20
-"""Characters looked at together. Texts up to four windows are read whole, so that their order in time can be seen."""
+"""Characters looked at together. A text up to this long is read whole, so that its order in time can be seen."""
 OVERLAP = 16 << 10
 """An incident that begins in the last part of a window is read in the next one, where it is complete."""
 KEPT = 200
 """Distinct incidents kept of one kind; a log that fails for days repeats itself."""
+_ANCHORS = OOM_ANCHORS + WORDING_ANCHORS
+"""A window without any of these literals holds no failure and is not looked at line by line."""
 _WARNINGS = frozenset({"conf-unsupported", "conf-ignored", "conf-renamed", "out-resized", "killed"})
 """Kinds that may precede or follow the failure itself; its traceback stands before another incident."""
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d")
@@ -80,7 +84,9 @@ def _read_pieces(pieces: Iterator[str], encoding: str) -> CrashLog:
     characters = 0
     for base, window, is_last in _windows(pieces):
         characters = base + len(window)
-        collected.add_window(window, base, stop=len(window) if is_last else len(window) - OVERLAP)
+        if is_last or any(anchor in window for anchor in _ANCHORS):
+            stop = len(window) if is_last else len(window) - OVERLAP
+            collected.add_window(window, base, stop=stop)
     if not characters:
         raise UnreadableInput("the text is empty", "give the whole output of the failed program")
     return collected.log(encoding, characters)
@@ -88,14 +94,13 @@ def _read_pieces(pieces: Iterator[str], encoding: str) -> CrashLog:
 
 def _windows(pieces: Iterator[str]) -> Iterator[tuple[int, str, bool]]:
     """Yield (offset, window, whether it is the last). Neighbours share ``OVERLAP`` characters."""
-    buffer, base, limit = "", 0, 4 * WINDOW
+    buffer, base = "", 0
     for piece in pieces:
         buffer += piece
-        while len(buffer) > limit:
-            limit = WINDOW
-            yield base, buffer[:limit], False
-            base += limit - OVERLAP
-            buffer = buffer[limit - OVERLAP :]
+        while len(buffer) > WINDOW:
+            yield base, buffer[:WINDOW], False
+            base += WINDOW - OVERLAP
+            buffer = buffer[WINDOW - OVERLAP :]
     yield base, buffer, True
 
 
@@ -125,7 +130,8 @@ class _Collected:
                 for i in own
             ]
             self._add_traceback(channel, own)
-            for observation in read_observations(channel.text):
+            failure = next((i.start for i in own if i.kind not in _WARNINGS), len(channel.text))
+            for observation in read_observations(channel.text, before=failure):
                 if channel.origin(observation.start) < stop:
                     self._keep(self.observations, _moved(observation, channel, base, text))
             self._add_surroundings(channel, base)
@@ -141,10 +147,6 @@ class _Collected:
             kept[key] = replace(before, repeated=before.repeated + 1)
         elif sum(other.kind == incident.kind for other in kept.values()) < KEPT:
             kept[key] = incident
-        elif incident.kind == "progress":
-            # Of a counter only the newest values matter.
-            del kept[next(k for k, other in kept.items() if other.kind == "progress")]
-            kept[key] = incident
 
     def _add_traceback(self, channel: Channel, own: list[Incident]) -> None:
         """Keep the traceback of the first failure; until there is one, the latest seen."""
@@ -153,11 +155,7 @@ class _Collected:
         runs = tracebacks(channel.text)
         failure = next((i for i in own if i.kind not in _WARNINGS), None)
         if failure is not None:
-            runs = [
-                run
-                for run in runs
-                if run.start <= failure.start and failure.start - run.end < _NEAR
-            ]
+            runs = [run for run in runs if _belongs(run, failure)]
             self.traceback_is_settled = True
         if runs:
             self.traceback = runs[-1]
@@ -197,6 +195,13 @@ class _Collected:
             torch_at_least=since,
             torch_at_most=until,
         )
+
+
+def _belongs(run: Traceback, failure: Incident) -> bool:
+    """A traceback stands shortly before its message; a fault handler prints it shortly after."""
+    if failure.kind == "segfault" and run.start > failure.start:
+        return run.start - failure.end < _NEAR
+    return run.start <= failure.start and failure.start - run.end < _NEAR
 
 
 def _incidents(channel: Channel) -> Iterator[Incident]:

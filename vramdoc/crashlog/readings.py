@@ -22,6 +22,8 @@ def reading(name: str, text: str, start: int) -> Reading:
         value = int(text)
     elif len(text) == 1 and text < " ":
         value = ord(text)  # torch 2.3 prints the device index as a raw byte (allocator-spec 9.1)
+    elif text.startswith("\\u00"):
+        value = bytes.fromhex(text[4:])[0]  # the same byte inside a JSON string
     return Reading(
         name=name.removesuffix(suffix),
         value=value,

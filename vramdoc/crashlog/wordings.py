@@ -130,7 +130,8 @@ _CONFIG = (
     _w("conf-error", "structure", "Expected closing bracket", r"Expected closing bracket"),
     _w("conf-error", "backend-name", "Unknown allocator backend", r"Unknown allocator backend, options are native and cudaMallocAsync"),
     _w("conf-error", "backend-late", "backend parsed at runtime", r"[Aa]llocator backend parsed at runtime != allocator backend parsed at load time"),
-    _w("conf-error", "number", "sto", r"(?:RuntimeError|ValueError|invalid_argument|out_of_range): (?:what\(\):\s*)?(?P<function>stoi|stoull|stol|stod)\s*$"),
+    _w("conf-error", "number", ": sto", r"(?:RuntimeError|ValueError): (?P<function>stoi|stoull|stol|stod)\s*$"),
+    _w("conf-error", "number", "what():", r"what\(\):\s{1,4}(?P<function>stoi|stoull|stol|stod)\s*$"),
     _w("conf-error", "watermark", "watermark ratio", r"[Ii]nvalid (?P<which>high|low) watermark ratio (?P<got>[\d.]+)"),
     _w("conf-conflict", "expandable-split", "!block->expandable_segment_", r"!block->expandable_segment_ INTERNAL ASSERT FAILED"),
     _w("conf-unsupported", "expandable", "expandable_segments not supported", r"expandable_segments not supported on this platform"),
@@ -175,18 +176,22 @@ _HOST = (
 
 WORDINGS: tuple[Wording, ...] = _DEVICE_OOM + _ENGINES + _LIBRARIES + _RESIZE + _CONFIG + _HOST
 
+ANCHORS = tuple(sorted({wording.anchor for wording in WORDINGS}))
+
 
 def read_wordings(text: str) -> Iterator[Incident]:
     """Yield every failure of the table; offsets are those of ``text``."""
     return matches(WORDINGS, text)
 
 
-def matches(table: Iterable[Wording], text: str) -> Iterator[Incident]:
-    """Yield every match of every wording whose anchor ``text`` holds."""
+def matches(
+    table: Iterable[Wording], text: str, *, start: int = 0, stop: int | None = None
+) -> Iterator[Incident]:
+    """Yield every match between ``start`` and ``stop`` of every wording whose anchor ``text`` holds."""
     for wording in table:
         if wording.anchor not in text:
             continue
-        for match in wording.pattern.finditer(text):
+        for match in wording.pattern.finditer(text, start, len(text) if stop is None else stop):
             yield Incident(
                 kind=wording.kind,
                 wording=wording.name,
