@@ -12,20 +12,16 @@ import torch
 
 MIB = 1 << 20
 LAYERS = 12
+OPTIONS = {"dtype": torch.uint8, "device": "cuda"}
 
-
-def empty(mib: int) -> torch.Tensor:
-    return torch.empty(mib * MIB, dtype=torch.uint8, device="cuda")
-
-
-warm_up = empty(1200)
+warm_up = torch.empty(1200 * MIB, **OPTIONS)
 del warm_up
 
 scratch, caches = [], []
 for _layer in range(LAYERS):
-    scratch.append(empty(90))
-    caches.append(empty(8))
+    scratch.append(torch.empty(90 * MIB, **OPTIONS))
+    caches.append(torch.empty(8 * MIB, **OPTIONS))
 scratch.clear()
 
-logits = empty(480)
+logits = torch.empty(480 * MIB, **OPTIONS)
 print(f"finished, {torch.cuda.memory_reserved() // MIB} MiB reserved")
