@@ -34,7 +34,7 @@ def numbers(draw: st.DrawFn) -> Numbers:
         others=tuple(
             draw(st.lists(st.tuples(st.integers(1, 4_000_000), SIZES), max_size=4, unique=True))
         ),
-        device=draw(st.integers(0, 8)),
+        device=draw(st.integers(0, 7)),
     )
 
 
