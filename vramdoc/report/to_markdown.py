@@ -133,7 +133,7 @@ def _change(action: Prescription, report: Report) -> str:
         parts.append(table(["", "before", "after"], [[text(cell) for cell in row] for row in rows]))
     if trial.reason and trial.status is not VerificationStatus.NOT_TRIED:
         parts.append(text(trial.reason))
-    if trial.command:
+    if trial.command and trial.status is not VerificationStatus.VERIFIED:
         parts += ["Verify it with:", block(trial.command, "bash")]
     return "\n\n".join(parts)
 
@@ -150,7 +150,9 @@ def _fact_rows(facts: Sequence[Fact]) -> list[list[str]]:
 
 
 def _evidence(report: Report) -> str:
-    facts = list(report.confirmed[0].evidence) if report.confirmed else list(report.facts)
+    facts = words.in_reading_order(
+        report.confirmed[0].evidence if report.confirmed else report.facts
+    )
     if not facts:
         return ""
     shown = table(["", "value", "source"], _fact_rows(facts[:TABLE_ROWS]))

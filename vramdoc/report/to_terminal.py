@@ -192,7 +192,7 @@ def _prescription(
         screen.put(Text(screen.say(" · ".join(effects))), indent=2)
     if trial.reason and trial.status is not VerificationStatus.NOT_TRIED:
         screen.put(screen.styled((trial.reason, "dim")), indent=2)
-    if trial.command:
+    if trial.command and (verbose or trial.status is not VerificationStatus.VERIFIED):
         screen.put(screen.styled(("verify it with:", "dim")), indent=2)
         screen.put_verbatim(trial.command)
     if verbose:
@@ -202,7 +202,9 @@ def _prescription(
 
 
 def _evidence(screen: Screen, report: Report, *, rows: int | None) -> None:
-    facts = list(report.confirmed[0].evidence) if report.confirmed else list(report.facts)
+    facts = words.in_reading_order(
+        report.confirmed[0].evidence if report.confirmed else report.facts
+    )
     if not facts:
         return
     shown = facts[:rows]

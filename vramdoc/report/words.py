@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vramdoc.diagnose.verdict import Outcome, Verdict
@@ -48,6 +48,14 @@ STATUS = {
     VerificationStatus.REFUTED: "refuted",
     VerificationStatus.NOT_TRIED: "not tried",
 }
+
+SUSPECTS = (
+    "true-capacity", "fragmentation", "foreign-process", "memory-limit", "non-pytorch-memory", "kv-growth", "leak",
+    "graph-private-pool",
+)  # fmt: skip
+"""Causes of an out-of-memory error that a person thinks of, in the order of design section 5."""
+
+READ_FIRST = ("requested", "free", "largest_hole", "unallocated", "allocated", "total")
 
 SNIPPET_ORDER = ("bash", "python", "powershell", "cmd", "dockerfile", "kubernetes")
 
@@ -140,8 +148,17 @@ def _trial_value(name: str, side: Mapping[str, int | str | bool]) -> str:
 
 
 def by_outcome(report: Report, wanted: Outcome) -> list[Verdict]:
-    """The verdicts with one outcome, in the report's order."""
-    return [v for v in report.verdicts if v.outcome is wanted]
+    """The verdicts with one outcome, in the report's order; what was ruled out, the likeliest suspects first."""
+    found = [v for v in report.verdicts if v.outcome is wanted]
+    if wanted is not Outcome.RULED_OUT:
+        return found
+    return sorted(found, key=lambda v: SUSPECTS.index(v.id) if v.id in SUSPECTS else len(SUSPECTS))
+
+
+def in_reading_order(facts: Sequence[Fact]) -> list[Fact]:
+    """Evidence with what a reader compares first at the top: the request, then what there was for it; else as given."""
+    first = [fact for name in READ_FIRST for fact in facts if fact.name == name]
+    return [*first, *(fact for fact in facts if fact.name not in READ_FIRST)]
 
 
 def pairs(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
