@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from vramdoc.record.device_choice import choose_device
 from vramdoc.record.recording import Recording
 
 _RECORD = """
@@ -91,3 +92,27 @@ class Recorder:
 @pytest.fixture
 def record(tmp_path: Path) -> Recorder:
     return Recorder(tmp_path)
+
+
+@dataclass(frozen=True)
+class Virtual:
+    """Runs a script on a small virtual GPU, not recorded."""
+
+    folder: Path
+
+    def __call__(self, source: str) -> subprocess.CompletedProcess[str]:
+        device = choose_device("8GiB")
+        return subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(source)],
+            cwd=self.folder,
+            env=device.environment(Recorder(self.folder).environment()),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+
+@pytest.fixture
+def virtual(tmp_path: Path) -> Virtual:
+    return Virtual(tmp_path)

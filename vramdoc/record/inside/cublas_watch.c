@@ -28,6 +28,7 @@ static atomic_int count;
 static atomic_int wake = -1, seen = -1;
 
 EXPORT Creation *vramdoc_cublas_creations(void) { return creations; }
+EXPORT int vramdoc_cublas_count(void) { return atomic_load(&count); }
 EXPORT void vramdoc_cublas_listen(int wake_fd, int seen_fd) {
     seen = seen_fd;
     wake = wake_fd;

@@ -23,7 +23,7 @@ class Guards:
     """What is left to do at the end of the process."""
 
     observe: Observe
-    _sees_cublas: bool
+    _drain_cublas: Callable[[], None] | None
     _report_casts: Callable[[Observe], None]
 
     def examine(self, error: BaseException | None) -> None:
@@ -32,7 +32,7 @@ class Guards:
             return
         guards_resize.examine(error, self.observe)
         is_creation = "cublasCreate" in str(error) and FAILURES[ExitKind.CUBLAS].search(str(error))
-        if is_creation and not self._sees_cublas:
+        if is_creation and self._drain_cublas is None:
             with suppress(RuntimeError):  # a sticky error of the device: nothing can be asked
                 free, _ = torch.cuda.mem_get_info()
                 self.observe(
@@ -43,7 +43,9 @@ class Guards:
                 )
 
     def report(self) -> None:
-        """Hand over what was only counted."""
+        """Hand over what was only counted, or is still on its way."""
+        if self._drain_cublas is not None:
+            self._drain_cublas()
         self._report_casts(self.observe)
 
 

@@ -21,6 +21,9 @@ Observe = Callable[..., None]
 _LONGEST_S = 60.0
 """A creation that is not over by then is reported as it stands; on a busy machine the first one loads modules for seconds."""
 
+_DRAIN_S = 1.0
+"""How long the end of the program waits for the listener's last report."""
+
 
 class _Creation(ctypes.Structure):
     """As in ``cublas_watch.c``."""
@@ -37,15 +40,17 @@ class _Creation(ctypes.Structure):
     )
 
 
-def install(observe: Observe) -> bool:
-    """Start the listener; False where the library is not loaded into this process."""
+def install(observe: Observe) -> Callable[[], None] | None:
+    """Start the listener; returns what waits until all has been reported, or None where the library is not loaded here."""
     library = ctypes.CDLL(None)
     if not hasattr(library, "vramdoc_cublas_listen"):
-        return False
+        return None
     library.vramdoc_cublas_creations.restype = ctypes.POINTER(_Creation)
     creations = library.vramdoc_cublas_creations()
     wake, wake_end = os.pipe()
     seen_end, seen = os.pipe()
+    missed = library.vramdoc_cublas_count()
+    reported: list[int] = []
     library.vramdoc_cublas_listen(wake_end, seen_end)
 
     def listen() -> None:
@@ -54,9 +59,17 @@ def install(observe: Observe) -> bool:
             place = _python_place(creation.thread)
             os.write(seen, b".")
             _report(observe, creation, place)
+            reported.append(byte[0])
+
+    def drain() -> None:
+        deadline = time.monotonic() + _DRAIN_S
+        while (
+            len(reported) < library.vramdoc_cublas_count() - missed and time.monotonic() < deadline
+        ):
+            time.sleep(0.001)
 
     threading.Thread(target=listen, name="vramdoc-cublas", daemon=True).start()
-    return True
+    return drain
 
 
 def _report(observe: Observe, creation: Any, place: dict[str, Any]) -> None:

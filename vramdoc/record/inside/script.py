@@ -41,6 +41,7 @@ def attach(text: str) -> None:
 
         script.notes += prepare_torch(torch)
     torch.cuda._lazy_call(script.start)  # noqa: SLF001 # runs inside torch.cuda.init(), in the thread that needs the GPU
+    script.catch_end()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=script.forget)
     script.guards = install(script.observe)
@@ -114,7 +115,7 @@ class Script:
             recorder.note(sentence)
         self.recorder = recorder
         self._catch_fatal_signals(folder)
-        self._catch_end()
+        self._catch_end_of_child()
         marks.begin(recorder)
 
     def _device(self, index: int) -> DeviceInfo:
@@ -131,14 +132,16 @@ class Script:
             self._fatal = (folder / FATAL).open("wb", buffering=0)
             faulthandler.enable(self._fatal)
 
-    def _catch_end(self) -> None:
+    def catch_end(self) -> None:
+        """Be called when the interpreter ends, also of a process that never used the GPU: a resize may have failed in it."""
+        atexit.register(self._end_of_interpreter)
+
+    def _catch_end_of_child(self) -> None:
+        """A child of multiprocessing leaves through ``os._exit()``, and its exception is being handled while this runs."""
         if sys.modules.get("multiprocessing.process") and _is_multiprocessing_child():
             from multiprocessing import util
 
-            # Such a child leaves through os._exit(), and its exception is being handled while this runs.
             util.Finalize(self, self._end_of_child, exitpriority=10)
-        else:
-            atexit.register(self._end_of_interpreter)
 
     def _end_of_interpreter(self) -> None:
         error = getattr(sys, "last_value", None)  # set for an exception that nobody caught
@@ -154,9 +157,10 @@ class Script:
         self._complete(Exit(kind=ExitKind.SIGNAL, signal=number))
 
     def _finish(self, error: BaseException | None) -> None:
-        if self.recorder is not None and self.guards is not None:
+        if self.guards is not None:
             self.guards.examine(error)
-            self.guards.report()
+            if self.recorder is not None:
+                self.guards.report()
         self._complete(_ending_of(error))
 
     def _complete(self, ending: Exit) -> None:
