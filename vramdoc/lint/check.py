@@ -196,7 +196,8 @@ def _found(
     text: str, tree: ast.Module, path: str, rules: Sequence[Rule], target: Target
 ) -> Iterator[tuple[Rule, Finding]]:
     """Show the file to each rule that has something to look for in it."""
-    worth = [rule for rule in rules if any(word in text for word in rule.words)]
+    present = {word for word in {word for rule in rules for word in rule.words} if word in text}
+    worth = [rule for rule in rules if rule.is_worth(text, present)]
     if not worth:
         return
     source = Source(tree, path)

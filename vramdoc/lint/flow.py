@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Scope: TypeAlias = ast.AST
 DEPTH = 12
 """Steps a value is followed: deeper chains exist only in generated code."""
+_CALL_SITES = 8
+"""Calls of one function looked at for what is passed in: with more, the parameter may be anything."""
 _BRANCHES = (ast.If, ast.Try, ast.Match)
 _JUMPS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
@@ -92,6 +94,8 @@ class Flow:
         self.source = source
         self._branches: dict[ast.AST, dict[ast.AST, str]] = {}
         self._following: set[ast.AST] = set()
+        self._known: dict[ast.AST, list[Origin]] = {}
+        self._reaching: dict[ast.AST, Sequence[Binding]] = {}
 
     # Bindings
 
@@ -194,6 +198,12 @@ class Flow:
 
     def reaching(self, use: ast.AST) -> Sequence[Binding]:
         """The bindings that may have given the variable, attribute or item ``use`` its value, nearest first."""
+        known = self._reaching.get(use)
+        if known is None:
+            known = self._reaching[use] = self._find(use)
+        return known
+
+    def _find(self, use: ast.AST) -> Sequence[Binding]:
         key = key_of(use)
         if key is None:
             return ()
@@ -327,13 +337,20 @@ class Flow:
 
     def origins(self, node: ast.AST, depth: int = DEPTH) -> list[Origin]:
         """Where the value of ``node`` may come from, through names, conditions and functions of this file."""
+        known = self._known.get(node)
+        if known is not None:
+            return known
         if depth <= 0 or node in self._following:
             return [Origin(Role.UNKNOWN, node)]
+        outermost = not self._following
         self._following.add(node)
         try:
-            return list(dict.fromkeys(self._origins(node, depth - 1)))
+            found = list(dict.fromkeys(self._origins(node, depth - 1)))
         finally:
             self._following.discard(node)
+        if outermost:  # within another search, what is being followed cuts the answer short
+            self._known[node] = found
+        return found
 
     def _origins(self, node: ast.AST, depth: int) -> Iterator[Origin]:
         if isinstance(node, (ast.NamedExpr, ast.Await, ast.Starred)):
@@ -436,7 +453,8 @@ class Flow:
             return
         positional = [*function.args.posonlyargs, *function.args.args]
         offset = 1 if positional and positional[0].arg in {"self", "cls"} else 0
-        for call in self.call_sites(function):
+        sites = self.call_sites(function)
+        for call in sites if len(sites) <= _CALL_SITES else ():
             for keyword in call.keywords:
                 if keyword.arg == parameter.arg:
                     yield from self.origins(keyword.value, depth)

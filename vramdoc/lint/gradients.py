@@ -32,6 +32,12 @@ _MODULE_NAME = re.compile(
     r"|student|teacher|lm|llm|resnet\d*|vit|clip|bert|gpt\d?|nn)$",
     re.IGNORECASE,
 )
+_VERB = re.compile(
+    r"_*(load|get|build|create|make|add|init|set|save|compile|export|convert|prepare|wrap|register|fetch|download|parse|validate|check|test|run|train|eval"
+    r"|trace|script|import|define|setup|find|update|is|has|to|from|use|copy|move|log|print|list|count|call|apply|push|show|new|merge|patch|replace|unwrap)(_|$)",
+    re.IGNORECASE,
+)
+"""First words of functions about modules, which are none themselves: ``load_model``."""
 _DROPS = frozenset({
     "item", "tolist", "detach", "detach_", "numpy", "argmax", "argmin", "argsort", "data_ptr", "size", "numel", "dim", "eq", "ne", "gt", "lt", "ge", "le",
     "int", "long", "bool", "round", "sign", "stop_gradient", "nonzero", "isnan", "isinf", "isfinite", "no_grad", "element_size", "type", "equal", "allclose",
@@ -130,6 +136,8 @@ def is_module(source: Source, node: ast.AST) -> bool:
     made = [o.node for o in source.flow.origins(node) if o.role is Role.VALUE]
     if any(isinstance(m, ast.Call) and _makes_module(source, m) for m in made):
         return True
+    if _VERB.match(last_name(node)):
+        return False
     unknown = not any(
         isinstance(m, (ast.Call, ast.Constant, ast.Lambda, ast.Dict, ast.List)) for m in made
     )

@@ -8,6 +8,7 @@ yields findings and does nothing else; the engine (``check``) adds rule and path
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -63,7 +64,7 @@ _C = TypeVar("_C", bound=Callable[..., Iterator[Finding]])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One mistake. Texts are Markdown; ``words`` are what a file must contain at least one of to be worth a look."""
+    """One mistake. Texts are Markdown."""
 
     id: str
     name: str
@@ -77,12 +78,21 @@ class Rule:
     bad: tuple[Example, ...]
     good: tuple[Example, ...]
     words: tuple[str, ...]
+    """What a file must contain at least one of to be worth parsing for this rule."""
+    pattern: re.Pattern[str] | None = None
+    """And what it must match, where words alone are too common."""
     limits: str = ""
     """What the rule does not see, or may see wrongly."""
     calls: dict[str, CallCheck] = field(default_factory=dict, repr=False)
     nodes: dict[type[ast.AST], NodeCheck] = field(default_factory=dict, repr=False)
     settings: list[SettingCheck] = field(default_factory=list, repr=False)
     sources: list[SourceCheck] = field(default_factory=list, repr=False)
+
+    def is_worth(self, text: str, present: set[str]) -> bool:
+        """Whether a file with this text, in which the words ``present`` occur, may hold the mistake."""
+        if present.isdisjoint(self.words):
+            return False
+        return self.pattern is None or self.pattern.search(text) is not None
 
     def on_call(self, *names: str) -> Callable[[_C], _C]:
         """Register a check for calls whose callee's name ends in one of ``names``."""

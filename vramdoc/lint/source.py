@@ -23,6 +23,21 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
+_SHARED = frozenset({"ctx", "op", "ops"})
+"""Fields whose nodes (ast.Load, ast.Add) the whole tree shares and that say nothing."""
+
+
+class _ChildFields(dict[type[ast.AST], tuple[str, ...]]):
+    """Fields of each kind of node that may hold nodes, worked out when the kind is first met."""
+
+    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
+        skipped = _SHARED | {"value", "kind"} if kind is ast.Constant else _SHARED
+        found = self[kind] = tuple(name for name in kind._fields if name not in skipped)
+        return found
+
+
+_CHILD_FIELDS = _ChildFields()
+
 
 class Source:
     """A Python file, indexed."""
@@ -33,31 +48,28 @@ class Source:
         self.parents: dict[ast.AST, ast.AST] = {}
         self.memo: dict[object, object] = {}
         """What analyses have worked out about this file and want again."""
-        self.position: dict[ast.AST, int] = {}
-        """Place in the order of the text."""
         nodes: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+        parents = self.parents
+        order: list[ast.AST] = []
         stack: list[ast.AST] = [tree]
         while stack:
             node = stack.pop()
-            self.position[node] = len(self.position)
-            nodes[type(node)].append(node)
+            kind = node.__class__
+            order.append(node)
+            nodes[kind].append(node)
             children: list[ast.AST] = []
-            for name in node._fields:
+            for name in _CHILD_FIELDS[kind]:
                 value = getattr(node, name, None)
-                if isinstance(value, ast.AST):
+                if value.__class__ is list:
+                    children += [item for item in value if isinstance(item, ast.AST)]
+                elif isinstance(value, ast.AST):
                     children.append(value)
-                elif isinstance(value, list):
-                    children.extend(item for item in value if isinstance(item, ast.AST))
             for child in children:
-                # Context and operator nodes (ast.Load, ast.Add) are shared by the whole tree and say nothing.
-                if not isinstance(child, (ast.expr_context, ast.operator)):
-                    self.parents[child] = node
-            stack.extend(
-                child
-                for child in reversed(children)
-                if not isinstance(child, (ast.expr_context, ast.operator))
-            )
+                parents[child] = node
+            stack += children[::-1]
         self.nodes: Mapping[type[ast.AST], Sequence[ast.AST]] = nodes
+        self.position = {node: place for place, node in enumerate(order)}
+        """Place in the order of the text."""
 
     # Names
 
@@ -118,14 +130,38 @@ class Source:
 
     def _root(self, name: ast.Name) -> str:
         dotted = self.imports.get(name.id)
-        if dotted is not None and not self.flow.shadows(name):
+        bound = name.id in self.bound_names
+        if dotted is not None and not (bound and self.flow.shadows(name)):
             return dotted
-        value = self.flow.alias_of(name)
+        value = self.flow.alias_of(name) if name.id in self.renamed else None
         if value is not None:
             return value
-        if self.star_import and not self.flow.is_bound(name) and name.id not in self.definitions:
+        if self.star_import and not bound and name.id not in self.definitions:
             return f"{self.star_import}.{name.id}"
         return name.id
+
+    @cached_property
+    def bound_names(self) -> frozenset[str]:
+        """Every name that is assigned, or is a parameter, anywhere."""
+        stored = {
+            node.id
+            for node in self.nodes.get(ast.Name, ())
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+        }
+        return frozenset(stored) | {
+            node.arg for node in self.nodes.get(ast.arg, ()) if isinstance(node, ast.arg)
+        }
+
+    @cached_property
+    def renamed(self) -> frozenset[str]:
+        """Names assigned from another name or attribute: ``cat = torch.cat``."""
+        return frozenset(
+            target.id
+            for node in self.nodes.get(ast.Assign, ())
+            if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Attribute, ast.Name))
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        )
 
     @cached_property
     def calls(self) -> Mapping[str, Sequence[ast.Call]]:
@@ -137,8 +173,10 @@ class Source:
             if isinstance(callee, ast.Attribute):
                 table[callee.attr].append(node)
             elif isinstance(callee, ast.Name):
-                name = self._root(callee).rpartition(".")[2]
-                table[name].append(node)
+                name = self.imports.get(callee.id, callee.id)
+                if callee.id in self.renamed:
+                    name = self.flow.alias_of(callee) or name
+                table[name.rpartition(".")[2]].append(node)
         return table
 
     def calls_named(self, *names: str) -> Iterator[ast.Call]:

@@ -85,7 +85,7 @@ def gather(parts):
 """
         ),
     ),
-    words=("cat", "stack", ".pad("),
+    words=("cat(", "concat", "import cat", "hstack(", "vstack(", "pad("),
     limits="Recognised by the names people give to caches, or by a join along the sequence dimension of four; token ids, masks and logits are left alone.",
 )
 _STEP = re.compile(
@@ -116,7 +116,8 @@ def check(source: Source, call: ast.Call) -> Iterator[Finding]:
 def _grown(source: Source, call: ast.Call, parts: list[ast.expr]) -> ast.expr | None:
     """The variable that the join makes longer, if it is a cache."""
     origin = set().union(*(growth.roots(source, part) for part in parts))
-    for target in growth.targets(source, call):
+    adds = len(parts) > 1 or isinstance(parts[0], ast.Starred) or last_name(call.func) == "pad"
+    for target in growth.targets(source, call) if adds else ():
         own = growth.roots(source, target, depth=0)
         indirect = _stored_later(source, target)
         if not (own | indirect) & origin:

@@ -58,7 +58,11 @@ _SPREADS = frozenset({"repeat", "contiguous", "clone"})
 @RULE.on_call("full", "zeros", "ones", "empty")
 def check_made(source: Source, call: ast.Call) -> Iterator[Finding]:
     """``torch.full((B, H, L, L), -inf)`` without a narrower dtype."""
-    if source.qualname(call.func) not in _FACTORIES or not _is_float32(source, call):
+    if (
+        len(call.args) not in {0, 1, 2, 4}
+        or source.qualname(call.func) not in _FACTORIES
+        or not _is_float32(source, call)
+    ):
         return
     shape = argument(call, "size")
     sizes = dimensions(

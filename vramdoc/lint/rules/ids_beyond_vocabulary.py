@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from vramdoc.lint.flow import Role, key_of
@@ -59,8 +60,9 @@ table(torch.randint(0, 1000, (8,)))
         ),
     ),
     words=("add_special_tokens", "add_tokens", "Embedding"),
-    limits="Only where tokenizer and model are loaded in the same file.",
+    limits="Only where the model is loaded in the same function or at the top of the file.",
 )
+_MODEL = re.compile(r"^transformers\.\w*Model\w*\.|LMHead\w*\.|For[A-Z]\w+\.from_pretrained$")
 _EXISTING = frozenset(
     {"eos_token", "bos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"}
 )
@@ -75,9 +77,10 @@ def check_added(source: Source, call: ast.Call) -> Iterator[Finding]:
     if _exist_already(source, tokens) or not _is_tokenizer(source, receiver(call)):
         return
     models = [
-        c
-        for c in source.calls_named("from_pretrained", "from_config")
-        if "Model" in (source.qualname(c.func) or "")
+        loaded
+        for loaded in source.calls_named("from_pretrained")
+        if _MODEL.search(source.qualname(loaded.func) or "")
+        and source.function(loaded) in {None, source.function(call)}
     ]
     resizes = list(source.calls_named("resize_token_embeddings"))
     if not models:
@@ -130,17 +133,28 @@ def _exist_already(source: Source, tokens: ast.AST) -> bool:
     return True
 
 
-@RULE.on_node(ast.Call)
-def check_table(source: Source, node: ast.AST) -> Iterator[Finding]:
+@RULE.on_source
+def check_tables(source: Source) -> Iterator[Finding]:
     """An ``nn.Embedding`` of known size called with ids known to go beyond it."""
-    assert isinstance(node, ast.Call)
-    if not node.args or not isinstance(node.func, (ast.Name, ast.Attribute)):
-        return
-    rows = _rows(source, node.func)
-    largest = None if rows is None else _largest(source, node.args[0])
+    keys = {
+        key_of(target)
+        for made in source.calls_named("Embedding")
+        for node in source.nodes.get(ast.Assign, ())
+        if isinstance(node, ast.Assign) and source.within(made, node)
+        for target in node.targets
+    } - {None}
+    for node in source.nodes.get(ast.Call, ()) if keys else ():
+        assert isinstance(node, ast.Call)
+        if node.args and key_of(node.func) in keys:
+            yield from _looked_up(source, node)
+
+
+def _looked_up(source: Source, call: ast.Call) -> Iterator[Finding]:
+    rows = _rows(source, call.func)
+    largest = None if rows is None else _largest(source, call.args[0])
     if rows is not None and largest is not None and largest >= rows:
         yield at(
-            node,
+            call,
             f"ids go up to {largest}, the embedding has {rows} rows (0 to {rows - 1}): a device-side assert on a GPU",
         )
 

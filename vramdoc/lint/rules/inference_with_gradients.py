@@ -71,7 +71,10 @@ def saliency(model, x):
 """
         ),
     ),
-    words=("eval()", "predict", "infer", "evaluate", "validate", "embed", "encode", "test"),
+    words=("torch",),
+    pattern=re.compile(
+        r"\.eval\(\)|\.train\(False\)|def _?(predict|infer|eval|valid|test|embed|encode|score|run_inf)|_(inference|eval|evaluate|predict)\("
+    ),
     limits="Gradients switched off by a caller in another file are not seen.",
 )
 _INFERENCE = re.compile(
@@ -81,32 +84,41 @@ _USES_GRADIENTS = ("backward", "requires_grad_", "manual_backward", "zero_grad")
 _OWN_FORWARD = frozenset({"forward", "__call__", "training_step", "compute_loss", "loss"})
 
 
-@RULE.on_node(ast.Call)
-def check(source: Source, node: ast.AST) -> Iterator[Finding]:
+@RULE.on_source
+def check(source: Source) -> Iterator[Finding]:
     """The first forward pass of each module in a function that only infers."""
-    assert isinstance(node, ast.Call)
-    if "torch" not in source.imported_modules or not is_forward(source, node):
+    if "torch" not in source.imported_modules:
         return
-    scope = enclosing(source, node)
+    seen: set[tuple[ast.AST, str | None]] = set()
+    for node in source.nodes.get(ast.Call, ()) if _names_inference(source) else ():
+        assert isinstance(node, ast.Call)
+        module = _module(node)
+        place = (enclosing(source, node), key_of(module))
+        if (
+            place[1] is not None
+            and place not in seen
+            and _is_inference(source, node, module, place[0])
+        ):
+            seen.add(place)
+            yield at(
+                node,
+                f"{place[1]} runs for inference with autograd on: activations are kept for a backward that never comes; "
+                "use torch.inference_mode() or torch.no_grad()",
+            )
+
+
+def _names_inference(source: Source) -> bool:
+    return bool(source.calls.get("eval")) or any(map(_INFERENCE.search, source.definitions))
+
+
+def _is_inference(source: Source, call: ast.Call, module: ast.AST, scope: ast.AST) -> bool:
     if isinstance(scope, DEFINITIONS) and scope.name in _OWN_FORWARD:
-        return
-    module = _module(node)
-    seen = source.memo.setdefault(("inference seen", scope), set())
-    assert isinstance(seen, set)
-    key = key_of(module)
-    if (
-        key in seen
-        or not _infers(source, node, module, scope)
-        or _wants_gradients(source, node, scope)
-    ):
-        return
-    if gradients_off(source, node):
-        return
-    seen.add(key)
-    yield at(
-        node,
-        f"{key} runs for inference with autograd on: activations are kept for a backward that never comes; "
-        "use torch.inference_mode() or torch.no_grad()",
+        return False
+    return (
+        is_forward(source, call)
+        and _infers(source, call, module, scope)
+        and not _wants_gradients(source, call, scope)
+        and not gradients_off(source, call)
     )
 
 

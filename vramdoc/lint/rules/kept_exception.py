@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.source import Source, last_name
 from vramdoc.lint.violation import Level
+
+_TORCH = frozenset(
+    {"torch", "transformers", "diffusers", "accelerate", "vllm", "lightning", "pytorch_lightning"}
+)
 
 RULE = Rule(
     id="VD303",
@@ -70,16 +75,14 @@ def sweep(net, batches):
 """
         ),
     ),
-    words=("except",),
+    words=tuple(sorted(_TORCH)),
+    pattern=re.compile(r"except\b.*\bas \w+:|OutOfMemory|out of memory"),
     limits="Only in files that import torch or a library on top of it, and only broad or GPU-related exception types.",
 )
 _BROAD = frozenset(
     {"Exception", "BaseException", "RuntimeError", "OutOfMemoryError", "AcceleratorError"}
 )
 _MEMORY = frozenset({"OutOfMemoryError"})
-_TORCH = frozenset(
-    {"torch", "transformers", "diffusers", "accelerate", "vllm", "lightning", "pytorch_lightning"}
-)
 _STORES = frozenset({"append", "appendleft", "add", "insert", "put", "extend", "setdefault"})
 
 

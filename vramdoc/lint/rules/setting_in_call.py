@@ -88,11 +88,12 @@ def check(source: Source, node: ast.AST) -> Iterator[Finding]:
     """Keywords named like a variable, written out or in a ``**`` dictionary."""
     assert isinstance(node, ast.keyword)
     call = source.parents[node]
-    if not isinstance(call, ast.Call) or _takes_variables(source, call):
-        return
     names = [node.arg] if node.arg else _splatted(source, node.value)
+    names = [name for name in names if name in ENVIRONMENT_ONLY]
+    if not names or not isinstance(call, ast.Call) or _takes_variables(source, call):
+        return
     for name in names:
-        if name in ENVIRONMENT_ONLY and not _declares(source, call, name):
+        if not _declares(source, call, name):
             yield at(
                 node.value if node.arg else call,
                 f"{name} is read from the environment only; as an argument it has no effect or raises",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from vramdoc.lint import growth
@@ -82,7 +83,8 @@ def decode(model, x, max_len):
 """
         ),
     ),
-    words=("cache", "key", "val", "past", "kv", "k[", "v[", "k_", "v_"),
+    words=("zeros", "empty", "full", "ones"),
+    pattern=re.compile(r"\w\s*:[^\]\n]*\]\s*(=[^=]|\.copy_\()"),
     limits="Only caches that are allocated in the same function or class, and positions that are counted up there.",
 )
 _ALLOCATORS = frozenset(
