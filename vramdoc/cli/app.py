@@ -23,6 +23,7 @@ from vramdoc.cli import (
     explain,
     gpus,
     lint,
+    mcp_server,
     record,
 )
 from vramdoc.cli.exit_codes import ExitCode
@@ -51,6 +52,7 @@ app.command("lint")(lint.lint)
 app.command("diff")(diff.diff)
 app.command("explain")(explain.explain)
 app.command("gpus")(gpus.gpus)
+app.command("mcp")(mcp_server.mcp)
 app.command("capabilities")(capabilities.capabilities)
 
 
