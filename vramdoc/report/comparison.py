@@ -6,10 +6,12 @@ It ranks nothing: rows come in the order in which they are to be shown. ``plots`
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rich.table import Table
 from rich.text import Text
 
 from vramdoc.facts import Source
@@ -20,6 +22,8 @@ from vramdoc.units import format_bytes
 
 COMPARISON_SCHEMA = 1
 FORMATS = ("terminal", "json", "markdown")
+_OPTION_END = re.compile(r",(?![^\[]*\])")
+"""Where a config too wide for its column may be broken: between options, not inside the brackets of one."""
 DEFAULT = "(default)"
 """How the empty config string is shown."""
 
@@ -105,56 +109,95 @@ def render_comparison(
     ascii_only: bool = False,
     include_private: bool = False,
 ) -> str:
-    """A table for a terminal: at 80 columns the config, peaks and outcome; from 110 on also calls, saving and source."""
+    """A table for a terminal: at 80 columns config, peak reserved and outcome; from 110 on all that was measured."""
     comparison = redact(comparison, include_private=include_private)
     screen = Screen(width=width, colour=colour, ascii_only=ascii_only)
-    wide = width >= WIDE
-    columns = [("config", "fold"), ("peak reserved", "right"), ("change", "right")]
-    if wide:
-        columns += [("peak active", "right"), ("external", "right"), ("internal", "right")]
-    columns += [("headroom", "right"), ("calls", "right"), ("", "left")]
-    if wide:
-        columns += [("rerun", "left"), ("source", "left")]
-    table = screen.table(columns, [])
-    for row in comparison.rows:
-        mark, style = _outcome(row)
-        cells = [
-            Text(screen.say(row.shown_config), "bold" if row.is_winner else ""),
-            _size(row.reserved_peak),
-            Text(_saving(row, comparison.baseline)),
-        ]
-        if wide:
-            external, internal = row.external_fragmentation, row.internal_fragmentation
-            cells += [_size(row.active_peak), _size(external), _size(internal)]
-        cells += [_size(row.headroom), Text(_calls(row)), Text(screen.say(mark), style)]
-        if wide:
-            cells += [Text(screen.say(_rerun(row))), Text(str(row.source))]
-        table.add_row(*cells)
+    title = f"{len(comparison.rows)} CONFIGS  "
+    screen.put(screen.styled((title, "bold"), (comparison.target_name, "dim")))
+    if comparison.sentence:
+        screen.put(Text(screen.say(_sentence(comparison))))
     screen.put(
-        screen.styled(
-            (f"{len(comparison.rows)} CONFIGS  ", "bold"), (comparison.target_name, "dim")
-        ),
-        *([Text(screen.say(comparison.sentence + "."))] if comparison.sentence else []),
-        "",
-        table,
+        "", _wide_table(screen, comparison) if width >= WIDE else _narrow_table(screen, comparison)
     )
+    remarks = _remarks(comparison, reruns=width < WIDE)
+    if remarks:
+        screen.put("", *(Text(screen.say(line)) for line in remarks))
     lines = [
         ("Device", comparison.device),
         ("Workload", comparison.workload),
         ("Reproduce", comparison.command),
     ]
-    lines += [(row.shown_config, row.note) for row in comparison.rows if row.note]
-    if not wide:
-        lines += [
-            ("Rerun", f"{row.shown_config}: {_rerun(row)}")
-            for row in comparison.rows
-            if _rerun(row)
-        ]
-    lines += [("Note", note) for note in comparison.notes]
     kept = [line for line in lines if line[1]]
     if kept:
         screen.put("", screen.table([("", "left"), ("", "fold")], kept))
     return screen.text()
+
+
+def _narrow_table(screen: Screen, comparison: Comparison) -> Table:
+    table = screen.table(
+        [("config", "fold"), ("peak reserved", "right"), ("change", "right"), ("", "left")], []
+    )
+    for row in comparison.rows:
+        table.add_row(*_first_cells(screen, row, comparison), _mark(screen, row))
+    return table
+
+
+def _wide_table(screen: Screen, comparison: Comparison) -> Table:
+    names = ("peak reserved", "change", "peak active", "external", "internal", "headroom", "calls")
+    columns = [
+        ("config", "fold"),
+        *((name, "right") for name in names),
+        ("", "left"),
+        ("rerun", "left"),
+        ("source", "left"),
+    ]
+    table = screen.table(columns, [])
+    for row in comparison.rows:
+        measured = (
+            row.active_peak,
+            row.external_fragmentation,
+            row.internal_fragmentation,
+            row.headroom,
+        )
+        table.add_row(
+            *_first_cells(screen, row, comparison),
+            *(Text(_words(value)) for value in measured),
+            Text(_calls(row)),
+            _mark(screen, row),
+            Text(screen.say(_rerun(row))),
+            Text(str(row.source)),
+        )
+    return table
+
+
+def _first_cells(screen: Screen, row: ConfigRow, comparison: Comparison) -> list[Text]:
+    options = _OPTION_END.split(screen.say(row.shown_config))
+    fits = len(row.shown_config) <= screen.width // 2
+    name = Text(",".join(options) if fits else ",\n".join(options), "bold" if row.is_winner else "")
+    return [name, Text(_words(row.reserved_peak)), Text(_saving(row, comparison.baseline))]
+
+
+def _mark(screen: Screen, row: ConfigRow) -> Text:
+    mark, style = _outcome(row)
+    return Text(screen.say(mark), style)
+
+
+def _sentence(comparison: Comparison) -> str:
+    return f"{comparison.sentence[:1].upper()}{comparison.sentence[1:]}."
+
+
+def _remarks(comparison: Comparison, *, reruns: bool) -> list[str]:
+    """The comparison's own notes, then each remark once with the configs it is about."""
+    about: dict[str, list[str]] = {}
+    for row in comparison.rows:
+        if row.note:
+            about.setdefault(row.note, []).append(row.shown_config)
+        if reruns and _rerun(row):
+            about.setdefault(f"rerun for real: {_rerun(row)}", []).append(row.shown_config)
+    return [
+        *comparison.notes,
+        *(f"{', '.join(configs)}: {note}" for note, configs in about.items()),
+    ]
 
 
 def render_comparison_markdown(comparison: Comparison, *, include_private: bool = False) -> str:
@@ -167,16 +210,20 @@ def render_comparison_markdown(comparison: Comparison, *, include_private: bool 
             _words(row.reserved_peak),
             text(_saving(row, comparison.baseline)),
             _words(row.active_peak),
-            "out of memory" if row.oom else "ran" if row.reserved_peak is not None else "not tried",
+            text(
+                ", ".join(
+                    filter(None, (_outcome(row)[0][2:], _rerun(row) and f"rerun: {_rerun(row)}"))
+                )
+            ),
             text(_calls(row)),
-            text(" ".join((str(row.source), row.note)).strip()),
+            text(str(row.source)),
         ]
         for row in comparison.rows
     ]
     headings = [
         "config",
         "peak reserved",
-        "against default",
+        "change",
         "peak active",
         "outcome",
         "device calls",
@@ -187,15 +234,17 @@ def render_comparison_markdown(comparison: Comparison, *, include_private: bool 
         if comparison.target_name
         else "## Allocator configs"
     ]
+    if comparison.sentence:
+        parts.append(text(_sentence(comparison)))
     parts.append(to_markdown.table(headings, rows))
-    for name, value in (("device", comparison.device), ("workload", comparison.workload)):
-        if value:
-            parts.append(f"- {name}: {code(value)}")
-    parts += [f"- {text(note)}" for note in comparison.notes]
+    named = (("device", comparison.device), ("workload", comparison.workload))
+    used = sorted({row.source for row in comparison.rows}, key=list(Source).index)
+    lines = [f"- {name}: {code(value)}" for name, value in named if value]
+    lines += [f"- {text(remark)}" for remark in _remarks(comparison, reruns=False)]
+    lines += [f"- {source}: {words.SOURCES[source]}" for source in used]
+    parts.append("\n".join(lines))
     if comparison.command:
         parts.append(to_markdown.block(comparison.command, "bash"))
-    used = sorted({row.source for row in comparison.rows}, key=list(Source).index)
-    parts += [f"- {source}: {words.SOURCES[source]}" for source in used]
     return "\n\n".join(parts) + "\n"
 
 
@@ -218,10 +267,6 @@ def _rerun(row: ConfigRow) -> str:
         else format_bytes(row.rerun_reserved_peak)
     )
     return f"{row.rerun_exit}, {same}"
-
-
-def _size(value: int | None) -> Text:
-    return Text(_words(value))
 
 
 def _words(value: int | None) -> str:

@@ -250,7 +250,7 @@ def _raw(report: Report) -> str:
             parts.append(f"and {len(rows) - FOLDED_ROWS} more, cut.")
     if parts:
         used = sorted({f.source for f in facts}, key=list(Source).index)
-        parts += [f"- {source}: {words.SOURCES[source]}" for source in used]
+        parts.append("\n".join(f"- {source}: {words.SOURCES[source]}" for source in used))
     return _folded("Raw numbers and allocator settings", "\n\n".join(parts)) if parts else ""
 
 
