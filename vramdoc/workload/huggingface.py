@@ -22,10 +22,13 @@ from torch import Tensor
 from vramdoc.checkpoint import Checkpoint, DecoderShape, Shape
 from vramdoc.checkpoint.kv import KvLayout
 from vramdoc.checkpoint.kv_config import kv_layout
-from vramdoc.errors import UnreadableInput, UsageError
+from vramdoc.errors import UnreadableInput
 from vramdoc.workload.journal import Journal
 from vramdoc.workload.spec import WorkloadSpec
 from vramdoc.workload.weights import asked_dtype, load_weights, torch_dtype
+
+CACHES = ("dynamic", "static", "offloaded")
+"""The strategies for which transformers' own cache classes are used."""
 
 
 class NoClass(Exception):
@@ -43,6 +46,8 @@ class TransformersModel:
         Raises:
             NoClass: transformers cannot run it; nothing is on the device yet.
         """
+        if spec.cache not in CACHES:
+            raise NoClass(f"transformers has no cache like {spec.cache!r}")
         cast = asked_dtype(spec.dtype)
         dtype = cast or torch_dtype(checkpoint.floating_dtype) or torch.float16
         self._model = _build(checkpoint, dtype)
@@ -65,18 +70,9 @@ class TransformersModel:
         import transformers
 
         config = self._model.config
-        match strategy:
-            case "dynamic":
-                return lambda: transformers.DynamicCache(config=config)
-            case "static":
-                return lambda: transformers.StaticCache(config=config, max_cache_len=capacity)
-            case "offloaded":
-                return lambda: transformers.DynamicCache(config=config, offloading=True)
-            case _:
-                raise UsageError(
-                    f"the cache {strategy!r} is not one of transformers' own",
-                    "choose dynamic, static or offloaded, or point at the file without its config.json",
-                )
+        if strategy == "static":
+            return lambda: transformers.StaticCache(config=config, max_cache_len=capacity)
+        return lambda: transformers.DynamicCache(config=config, offloading=strategy == "offloaded")
 
     def close_cache(self, cache: Any) -> None:
         """Nothing is shared; the tensors go with the object."""

@@ -16,10 +16,11 @@ class WorkloadSpec:
     target: str
     """Path of the model file, index or folder."""
     name: str = "chat"
-    """``chat``, ``prefill``, ``load``, ``encode``, ``train`` or ``serve``."""
+    """``chat``, ``prefill``, ``fill``, ``load``, ``encode``, ``train`` or ``serve``."""
     context: int = 2048
     """Tokens a conversation grows to."""
     sessions: int = 4
+    """Conversations open at once; for ``serve``, at most."""
     new_tokens: int = 8
     """Tokens generated a turn. A decode step of a 32-layer model makes about 4,400 trace events, and the recorder keeps
     the last million: the default chat stays at half of that."""
@@ -29,6 +30,10 @@ class WorkloadSpec:
     dtype: str = ""
     """Computation type, empty for the checkpoint's own."""
     seed: int = 0
+    arrivals: int = 24
+    """Sessions that arrive in ``serve``."""
+    lengths: str = ""
+    """Their lengths: ``lognormal:IN,OUT``, ``uniform:LO-HI,LO-HI``, ``fixed:IN,OUT`` or a CSV or JSONL file of lengths."""
     warm_cublas: bool = False
     """Make the cuBLAS handle before the weights are loaded (prescription RX-WARMHANDLE)."""
     empty_cache: bool = False
@@ -51,6 +56,10 @@ class WorkloadSpec:
             f"--workload {self.name} --context {self.context} --sessions {self.sessions}",
             f"--new-tokens {self.new_tokens} --batch {self.batch} --cache {self.cache} --seed {self.seed}",
         ]
+        if self.name == "serve":
+            parts.append(f"--arrivals {self.arrivals}")
+        if self.name == "serve" and self.lengths:
+            parts.append(f"--lengths {self.lengths}")
         if self.dtype:
             parts.append(f"--dtype {self.dtype}")
         return " ".join(parts)
