@@ -34,6 +34,7 @@ def test_two_builders_at_once_end_with_one_library(cache: Path) -> None:
     assert first == second
     assert [path.name for path in (cache / "virtual-gpu").iterdir()] == [first.parent.name]
     assert sorted(path.name for path in first.parent.iterdir()) == [
+        "libcuda.so",
         "libcuda.so.1",
         "libnvidia-ml.so.1",
         "libvramdoc_gpu.so",

@@ -100,8 +100,19 @@ def test_what_is_not_modelled_fails_and_names_itself_once(memory: Outcome) -> No
     assert "cufft" in memory.said["fft"].lower()
     assert memory.said["temperature"] == "Not Supported"
     named = re.findall(r"does not model (\w+)", memory.stderr)
-    assert sorted(named) == ["cufftCreate", "cusolverDnCreate", "nvmlDeviceGetTemperature"]
+    assert sorted(named) == [
+        "cuModuleLoad",
+        "cufftCreate",
+        "cusolverDnCreate",
+        "nvmlDeviceGetTemperature",
+    ]
+    assert memory.said["triton"] == 801
+    assert "cuModuleLoad (Triton's kernels, and with them torch.compile)" in memory.stderr
     assert memory.said["resize"] == "Trying to resize storage that is not resizable"
+
+
+def test_kernels_that_torch_compiles_itself_do_nothing_like_all_others(memory: Outcome) -> None:
+    assert memory.said["jiterated"] == 0.0
 
 
 def test_notes_say_what_differs_from_a_real_run(memory: Outcome) -> None:

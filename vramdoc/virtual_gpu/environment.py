@@ -73,6 +73,8 @@ def virtual_environment(
         "VRAMDOC_VGPU_LOG": str(log.resolve()) if log else "",
         # The person's own choice is about their real devices.
         "CUDA_VISIBLE_DEVICES": ",".join(str(index) for index in range(devices)),
+        # Since 2.14 some plain operations prefer a Triton kernel; this takes torch's own.
+        "TORCH_DISABLE_NATIVE_JIT": "1",
         # No memory is shared between processes here; torch otherwise asks cuMemCreate for a handle to export.
         "TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC": "0",
     }

@@ -36,5 +36,6 @@ def prepare_torch(torch: Any) -> list[str]:
     return [
         "The virtual GPU keeps accounts of memory and computes nothing: values read from the device are zeros.",
         "cuDNN is off on the virtual GPU, for attention too: PyTorch's own kernels run, whose workspaces may differ.",
+        "Triton, cuSOLVER, cuFFT, cuSPARSE and NCCL need a real GPU; what uses them fails and names itself.",
         "The sizes of the CUDA context and of a cuBLAS handle are the catalogue's figures.",
     ]

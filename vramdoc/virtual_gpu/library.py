@@ -1,8 +1,9 @@
 """Compile the driver library for one torch build, once, into the user's cache.
 
     <cache>/vramdoc/virtual-gpu/<key>/libvramdoc_gpu.so      the library; the key covers sources, flags and torch build
-                                     libcuda.so.1            links to it: what dlopen finds
+                                     libcuda.so.1            links to it: what dlopen finds,
                                      libnvidia-ml.so.1
+                                     libcuda.so              and what older Triton links with
 
 This module does not know how a child process is put on the library; see ``environment``.
 """
@@ -24,7 +25,7 @@ from vramdoc.errors import DeviceUnavailable, MissingDependency, StorageProblem
 from vramdoc.virtual_gpu.torch_build import TorchBuild
 
 LIBRARY_NAME = "libvramdoc_gpu.so"
-LINKS = ("libcuda.so.1", "libnvidia-ml.so.1")
+LINKS = ("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1")
 SOURCES = Path(__file__).parent / "driver"
 _FLAGS = ("-std=c11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-builtin", "-w")
 _COMPILERS = ("cc", "gcc", "clang")
@@ -86,7 +87,9 @@ def _key(build: TorchBuild) -> str:
         (path.name, path.stat().st_size, path.stat().st_mtime_ns)
         for path in sorted((build.directory / "lib").glob("*.so"))
     ]
-    digest.update(repr((build.version, build.cuda, str(build.directory), stamps, _FLAGS)).encode())
+    digest.update(
+        repr((build.version, build.cuda, str(build.directory), stamps, _FLAGS, LINKS)).encode()
+    )
     return f"{build.version}-{digest.hexdigest()[:16]}"
 
 

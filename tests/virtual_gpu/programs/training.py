@@ -50,6 +50,7 @@ said["image"] = list(
 said["embedding"] = list(
     nn.Embedding(1000, 64, device="cuda")(torch.zeros(4, 7, dtype=torch.long, device="cuda")).shape
 )
+said["outer"] = list(torch.einsum("bi,bj->bij", *torch.ones(2, 3, 4, device="cuda")).shape)
 said["sorted"] = list(torch.randn(5000, device="cuda").sort().values.shape)
 said["multinomial"] = list(torch.ones(4, 100, device="cuda").multinomial(5).shape)
 said["topk"] = list(torch.randn(4, 1000, device="cuda").topk(8).values.shape)

@@ -7,7 +7,8 @@
  *   device.c      settings, the accounts, addresses, the log, refusals        memory.c     cudaMalloc, pools, pinned memory, copies
  *   execution.c   streams, events, capture, graphs, kernel launches           properties.c device properties and error texts
  *   driver.c      the driver API: virtual memory, contexts                    cublas.c     handles that take memory
- *   nvml.c        what pynvml sees                                            libraries.c  libraries that need a real GPU
+ *   modules.c     kernels compiled while the program runs                     nvml.c       what pynvml sees
+ *   libraries.c   libraries that need a real GPU
  *   (generated)   every further entry point of the CUDA runtime and cuBLAS, as a refusal
  *
  * What holds between any two calls, for each device:
@@ -134,6 +135,8 @@ typedef struct Stream Stream;
 void note_work(Stream *handle); /* work enqueued on this stream: a node, when the stream is being captured */
 int capture_forbids(void);      /* SUCCESS, or CAPTURE_UNSUPPORTED when a capture forbids unsafe calls in this thread */
 bool is_capturing(Stream *handle);
+/* Blocks of a kernel that fit one multiprocessor: kernels never run, so this steers only how torch cuts work into launches. */
+#define ASSUMED_OCCUPANCY 2
 
 /* ---- pools (memory.c) ---- */
 void trim_pools_at_synchronization(int ordinal);

@@ -232,6 +232,13 @@ EXPORT int cuLogsRegisterCallback(void (*callback)(void), void *data, void **han
 }
 NOTHING_TO_DO(cuLogsUnregisterCallback)
 
+/* Private tables, which NVRTC and statically linked runtimes ask for and can do without. */
+EXPORT int cuGetExportTable(const void **table, const void *uuid) {
+    (void)uuid;
+    *table = NULL;
+    return SYMBOL_NOT_FOUND;
+}
+
 /* ---- lookups by name ------------------------------------------------------------------------------------------------- */
 enum { FOUND = 0, NOT_FOUND = 1 };
 static int look_up(const char *symbol, void **function, int *result) {

@@ -428,8 +428,7 @@ typedef struct { /* cudaFuncAttributes up to the fields that we fill; the rest i
     int max_threads, registers, ptx_version, binary_version, cache_mode, max_dynamic_shared, carveout;
     int cluster[6], appendix[16];
 } FunctionAttributes;
-/* Occupancy and attributes of kernels that never run: a plain kernel, two blocks of which fit a multiprocessor. They steer
- * only how much work torch puts into one launch. */
+/* A plain kernel, of the image that the device would load. */
 EXPORT int cudaFuncGetAttributes(FunctionAttributes *out, const void *function) {
     (void)function;
     memset(out, 0, sizeof *out);
@@ -442,7 +441,7 @@ EXPORT int cudaFuncGetAttributes(FunctionAttributes *out, const void *function) 
 EXPORT int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *function, int size, size_t shared,
                                                                  unsigned flags) {
     (void)function, (void)size, (void)shared, (void)flags;
-    *blocks = 2;
+    *blocks = ASSUMED_OCCUPANCY;
     return SUCCESS;
 }
 EXPORT int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function, int size, size_t shared) {

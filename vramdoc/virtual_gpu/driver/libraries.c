@@ -8,7 +8,6 @@
 #define CUDNN "cuDNN; with torch.backends.cudnn.enabled = False torch takes its own path"
 #define NCCL "NCCL; the gloo backend works"
 #define CURAND "cuRAND"
-#define AT_RUN_TIME "a kernel compiled while the program runs: Triton, NVRTC"
 
 enum { CUSOLVER_NOT_INITIALIZED = 1, CUFFT_NOT_SUPPORTED = 16, CUSPARSE_NOT_SUPPORTED = 10, CUDNN_NOT_SUPPORTED = 3000 };
 enum { NCCL_INVALID_USAGE = 5, CURAND_INITIALIZATION_FAILED = 203 };
@@ -35,11 +34,3 @@ REFUSE(ncclCommInitRankConfig, NCCL, NCCL_INVALID_USAGE)
 REFUSE(ncclCommInitRankScalable, NCCL, NCCL_INVALID_USAGE)
 
 REFUSE(curandCreateGenerator, CURAND, CURAND_INITIALIZATION_FAILED)
-
-REFUSE(cuModuleLoad, AT_RUN_TIME, NOT_SUPPORTED)
-REFUSE(cuModuleLoadData, AT_RUN_TIME, NOT_SUPPORTED)
-REFUSE(cuModuleLoadDataEx, AT_RUN_TIME, NOT_SUPPORTED)
-REFUSE(cuModuleLoadFatBinary, AT_RUN_TIME, NOT_SUPPORTED)
-REFUSE(cuLibraryLoadData, AT_RUN_TIME, NOT_SUPPORTED)
-REFUSE(cuLinkCreate_v2, AT_RUN_TIME, NOT_SUPPORTED)
-REFUSE(cudaLibraryLoadData, AT_RUN_TIME, NOT_SUPPORTED)

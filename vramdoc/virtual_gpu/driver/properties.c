@@ -158,6 +158,10 @@ int device_attribute(int *value, int attribute, int ordinal, const char *caller)
     case 14: *value = 512; break; /* TextureAlignment */
     case 16: *value = device->multiprocessors; break; /* MultiProcessorCount */
     case 33: *value = index + 1; break; /* PciBusId */
+    case 13: /* not modelled, as in the properties: ClockRate, MemoryClockRate, GlobalMemoryBusWidth, L2CacheSize */
+    case 36:
+    case 37:
+    case 38:
     case 34: /* PciDeviceId, PciDomainId */
     case 50: *value = 0; break;
     case 39: *value = arch->threads_per_sm; break; /* MaxThreadsPerMultiProcessor */
