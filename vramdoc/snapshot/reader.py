@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 64 << 10
 """How much of a file is looked at to tell what it is."""
-INFLATED_FREELY = 256 * MIB
-MOST_INFLATED = 300
-"""A gzip file may grow this many times beyond what is free. Traces compress 10 to 60 times, deflate's limit is 1032."""
-LARGEST_JSON = 4 * GIB
-"""JSON is read as a whole; a million events take about half a gigabyte."""
+INFLATED_FREELY = 64 * MIB
+MOST_INFLATED = 100
+"""A gzip file may grow this many times beyond what is free. Real snapshots compress 4 to 20 times, deflate's limit is 1032."""
+LARGEST_JSON = 2 * GIB
+"""JSON is read as a whole, and takes several times its size in memory; a million events are about half a gigabyte."""
 
 _GZIP = b"\x1f\x8b"
 _PICKLE = re.compile(rb"\x80[\x02-\x05]|\}q\x00|\]q\x00|\(d[pq]?|\(l[pq]?|\(dp")
@@ -137,7 +137,8 @@ def _inflated_head(head: bytes) -> bytes:
 
 
 def _all_of(stream: BinaryIO) -> bytes:
-    content = stream.read(LARGEST_JSON + 1)
+    # Asked for a number of bytes, Python would reserve as many at once.
+    content = stream.read()
     if len(content) > LARGEST_JSON:
         raise UnreadableInput(
             f"text of more than {format_bytes(LARGEST_JSON)} is not read",

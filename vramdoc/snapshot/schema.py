@@ -129,8 +129,8 @@ class _Reading:
     def once(self, items: Any, what: str) -> Iterable[Any]:
         """The items of a list that was not walked before.
 
-        PyTorch never writes one list twice. A small hostile file can: a hundred thousand references to one list of a
-        hundred thousand blocks.
+        PyTorch never writes one list, or one segment, twice. A small hostile file can: a hundred thousand references to one
+        list of a hundred thousand blocks.
         """
         if not isinstance(items, (list, tuple)):
             if items is not None:
@@ -144,10 +144,13 @@ class _Reading:
 
     def dicts(self, items: Any, what: str) -> Iterable[dict[Any, Any]]:
         for item in self.once(items, what):
-            if isinstance(item, dict):
-                yield item
-            else:
+            if not isinstance(item, dict):
                 self.counted[f"{what} are no dictionaries and were left out"] += 1
+            elif id(item) in self.visited:
+                self.counted[f"{what} appear a second time and were left out"] += 1
+            else:
+                self.visited.add(id(item))
+                yield item
 
     def segments(self, items: Any) -> tuple[SegmentInfo, ...]:
         return tuple(map(self.segment, self.dicts(items, "segments")))

@@ -11,6 +11,7 @@ import gc
 import io
 import mmap
 import pickle
+import struct
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NoReturn, cast
 
@@ -100,7 +101,7 @@ def _as_unreadable() -> Iterator[None]:
         yield
     except UnreadableInput:
         raise
-    except (EOFError, pickle.UnpicklingError) as error:
+    except (EOFError, pickle.UnpicklingError, struct.error) as error:
         raise UnreadableInput(f"the pickle is truncated or damaged: {_one_line(error)}") from error
     except MemoryError as error:
         raise UnreadableInput("the pickle declares more data than memory can hold") from error
