@@ -5,7 +5,6 @@ They are circumstances with numbers, no failures. The table has the form of ``wo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from vramdoc.crashlog.incident import Incident
@@ -13,8 +12,8 @@ from vramdoc.crashlog.sizes import SIZE
 from vramdoc.crashlog.wordings import Wording, matches
 
 
-def _w(kind: str, name: str, anchor: str, pattern: str) -> Wording:
-    return Wording(kind=kind, name=name, anchor=anchor, pattern=re.compile(pattern, re.MULTILINE))
+def _w(kind: str, name: str, anchor: str, expression: str) -> Wording:
+    return Wording(kind=kind, name=name, anchor=anchor, expression=expression)
 
 
 NEAR = 4_000

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from vramdoc.crashlog.incident import Incident
 from vramdoc.crashlog.readings import readings_of
@@ -17,21 +18,26 @@ from vramdoc.crashlog.sizes import SIZE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
-    """One message. ``anchor`` is a literal part of it: the pattern runs over no text without it."""
+    """One message. ``anchor`` is a literal part of it: the expression is not even compiled for text without it."""
 
     kind: str
     name: str
     anchor: str
-    pattern: re.Pattern[str]
+    expression: str
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The compiled expression; compiling all of them at import would cost each start 20 ms."""
+        return _compiled(self.expression)
 
 
-def _w(kind: str, name: str, anchor: str, pattern: str | None = None) -> Wording:
-    return Wording(
-        kind=kind,
-        name=name,
-        anchor=anchor,
-        pattern=re.compile(pattern or re.escape(anchor), re.MULTILINE),
-    )
+@cache
+def _compiled(expression: str) -> re.Pattern[str]:
+    return re.compile(expression, re.MULTILINE)
+
+
+def _w(kind: str, name: str, anchor: str, expression: str = "") -> Wording:
+    return Wording(kind=kind, name=name, anchor=anchor, expression=expression or re.escape(anchor))
 
 
 _DEVICE_OOM = (

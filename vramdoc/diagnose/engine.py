@@ -13,6 +13,7 @@ HEALTHY, UNDECIDED = "healthy", "undecided"
 _PRECEDENCE = (
     # The program's own error names the cause, so sums of bytes come second.
     "conf-error",
+    "conf-ineffective",
     "cublas-masked-device-assert",
     "cublas-library-mismatch",
     "ragged-batch",

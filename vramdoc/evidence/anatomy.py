@@ -6,6 +6,7 @@ One failure is taken: the first that carries figures. It recognises no text (``c
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from vramdoc.crashlog.incident import CrashLog, Incident, Reading
 from vramdoc.evidence.oom import OomAnatomy
@@ -47,26 +48,46 @@ def anatomy_of(incident: Incident, log: CrashLog) -> OomAnatomy:
     facts = {name: _fact(name, readings[name]) for name in _PRINTED if _is_size(readings, name)}
     if _is_size(readings, "cached"):
         facts["unallocated"] = _fact("unallocated", readings["cached"])
-    processes = tuple(
+    processes = [
         _fact(f"process_{readings[f'pid_{n}'].value}", readings[f"process_{n}"])
         for n in range(1, 1 + sum(name.startswith("pid_") for name in readings))
         if _is_size(readings, f"process_{n}")
+    ]
+    further = {name: _fact(name, readings[name]) for name in _FURTHER if name in readings}
+    further["rounding"] = _rounding(readings)
+    further["backend"] = Fact(
+        "backend", incident.kind.removesuffix("-oom"), "text", Source.READ, incident.wording
     )
+    if "process" not in facts and (
+        hidden := _hidden_process(facts, processes, further["rounding"])
+    ):
+        processes.remove(hidden)
+        further["hidden_process"] = hidden
+        facts["process"] = replace(hidden, name="process")
     device = readings.get("device")
     return OomAnatomy(
         **facts,
-        other_processes=processes,
+        other_processes=tuple(processes),
         expandable_on=_expandable(log),
         device=device.value if device and isinstance(device.value, int) else None,
         text=incident.text,
-        extra={
-            **{name: _fact(name, readings[name]) for name in _FURTHER if name in readings},
-            "rounding": _rounding(readings),
-            "backend": Fact(
-                "backend", incident.kind.removesuffix("-oom"), "text", Source.READ, incident.wording
-            ),
-        },
+        extra=further,
     )
+
+
+def _hidden_process(
+    facts: Mapping[str, Fact], processes: list[Fact], rounding: Fact
+) -> Fact | None:
+    """The listed process that is this one.
+
+    In a container NVML knows the own process by a pid that the process itself does not, so it stands among the others: it
+    is the one that can hold the reserved bytes and is closest to them (failure-pattern catalogue 3.3).
+    """
+    if not {"allocated", "unallocated"} <= facts.keys():
+        return None
+    least = int(facts["allocated"].value) + int(facts["unallocated"].value) - int(rounding.value)
+    fitting = [fact for fact in processes if int(fact.value) >= least]
+    return min(fitting, key=lambda fact: int(fact.value), default=None)
 
 
 def _is_size(readings: Mapping[str, Reading], name: str) -> bool:

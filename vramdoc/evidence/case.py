@@ -16,7 +16,8 @@ from vramdoc.evidence.usage import Usage
 from vramdoc.record.recording import Manifest
 from vramdoc.snapshot.model import Snapshot
 
-if TYPE_CHECKING:  # these load numpy, which judging a crash text does not need
+if TYPE_CHECKING:  # these load numpy or the lint rules, which judging a crash text does not need
+    from vramdoc.lint.violation import Violation
     from vramdoc.evidence.callsites import SiteUse
     from vramdoc.evidence.growth import Growth
     from vramdoc.evidence.pins import Pin
@@ -51,6 +52,8 @@ class Case:
     """The lines that alone keep partly free segments from being returned, largest first."""
     ranks: Ranks | None = None
     """All processes of a run of several; the case itself is the one that failed or stands out."""
+    violations: tuple[Violation, ...] = ()
+    """What lint finds in the scripts that the person gave beside the target."""
     folder: Path | None = None
     missing: tuple[str, ...] = field(default=())
     """What could not be measured and why, in sentences."""

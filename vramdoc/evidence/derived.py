@@ -71,7 +71,8 @@ def balance(oom: OomAnatomy) -> Balance | None:
         unallocated = reserved - allocated
     rounding = _value(oom.extra.get("rounding"))
     rounding = ROUNDING if rounding is None else rounding
-    process, listed = _own_process(oom, reserved, rounding)
+    process = _value(oom.process)
+    listed = [value for fact in oom.other_processes if (value := _value(fact)) is not None]
     others = sum(listed) if listed or process is not None else None
     outside = None if total is None or free is None or reserved is None else total - free - reserved
     known = (0 if process is None or reserved is None else process - reserved) + (others or 0)
@@ -86,7 +87,7 @@ def balance(oom: OomAnatomy) -> Balance | None:
         live=None if allocated is None else allocated - (_value(oom.private_pools) or 0),
         allowed=_value(oom.allowed),
         process=process,
-        process_is_matched=process is not None and oom.process is None,
+        process_is_matched="hidden_process" in oom.extra,
         non_pytorch=None if process is None or reserved is None else process - reserved,
         others=others,
         other_count=len(listed),
@@ -94,24 +95,6 @@ def balance(oom: OomAnatomy) -> Balance | None:
         unexplained=None if outside is None else outside - known,
         rounding=rounding,
     )
-
-
-def _own_process(
-    oom: OomAnatomy, reserved: int | None, rounding: int
-) -> tuple[int | None, list[int]]:
-    """(bytes of this process, bytes of each other one).
-
-    In a container NVML names the own process by a pid that the process does not know, so it stands among the others: it is
-    the one that can hold the reserved bytes and is closest to them.
-    """
-    listed = [value for fact in oom.other_processes if (value := _value(fact)) is not None]
-    own = _value(oom.process)
-    if own is None and reserved is not None:
-        fitting = [value for value in listed if value >= reserved - rounding]
-        if fitting:
-            own = min(fitting)
-            listed.remove(own)
-    return own, listed
 
 
 def _value(fact: Fact | None) -> int | None:

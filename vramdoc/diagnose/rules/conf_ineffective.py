@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from vramdoc.diagnose.answers import (
     THE_ERROR,
@@ -14,10 +15,14 @@ from vramdoc.diagnose.answers import (
     undecided,
 )
 from vramdoc.diagnose.rule import Rule
+from vramdoc.diagnose.script_signs import SETTING_NOT_READ, source_line, violation
 from vramdoc.diagnose.settings import entries, release_of
 from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
 from vramdoc.evidence.case import Case
 from vramdoc.facts import Fact, Source
+
+if TYPE_CHECKING:
+    from vramdoc.lint.violation import Violation
 
 ID = "conf-ineffective"
 _CUDA, _HIP, _PLAIN = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
@@ -45,6 +50,8 @@ def judge(case: Case) -> Verdict:
             [quote(ignored)],
             severity=Severity.WARNING,
         )
+    if (set_in_vain := violation(case, *SETTING_NOT_READ)) is not None:
+        return _in_vain(case, set_in_vain)
     findings = list(_from_recording(case)) or list(_from_text(case))
     if findings:
         summary, evidence, severity = findings[0]
@@ -62,6 +69,28 @@ def judge(case: Case) -> Verdict:
     if text_is_silent(case):
         return undecided(ID, "The text holds no error that is known here.", [THE_ERROR])
     return ruled_out(ID, "No setting was found that is not in force.", confidence=Confidence.MEDIUM)
+
+
+def _in_vain(case: Case, found: Violation) -> Verdict:
+    """A script sets a variable where nobody reads it; it leads when the error is about that very variable."""
+    text = case.oom.text if case.oom is not None else ""
+    variable = next((word for word in found.message.split() if word.startswith("PYTORCH_")), "")
+    advised = bool(variable) and variable in text
+    fact = source_line(found)
+    return confirmed(
+        ID,
+        f"{fact.where.split(' ')[0]} sets a variable in vain: {found.message}."
+        + (
+            f" The error is about that variable: the limit stayed in force because {variable} never reached the environment."
+            if advised
+            else ""
+        ),
+        [fact],
+        severity=Severity.ERROR if advised else Severity.WARNING,
+        notes=[
+            "Set it in the environment before Python starts (export, or the launcher's configuration)."
+        ],
+    )
 
 
 _Finding = tuple[str, list[Fact], Severity]

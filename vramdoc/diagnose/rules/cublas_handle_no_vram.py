@@ -16,6 +16,7 @@ from vramdoc.diagnose.answers import (
 )
 from vramdoc.diagnose.library_errors import LibraryError, earlier_error, library_error
 from vramdoc.diagnose.rule import Rule
+from vramdoc.diagnose.script_signs import IDS_BEYOND_VOCABULARY, source_line, violation
 from vramdoc.diagnose.verdict import Confidence, Verdict
 from vramdoc.evidence.case import Case
 from vramdoc.facts import Fact, Source
@@ -46,6 +47,13 @@ def judge(case: Case) -> Verdict:
     if earlier := earlier_error(case):
         return ruled_out(
             ID, "An earlier error on the device explains it, not memory.", [quote(earlier)]
+        )
+    if (beyond := violation(case, IDS_BEYOND_VOCABULARY)) is not None:
+        return ruled_out(
+            ID,
+            "The script uses ids beyond its embedding table, which explains it.",
+            [source_line(beyond)],
+            confidence=Confidence.MEDIUM,
         )
     if not (error.is_handle_creation or error.status == "ALLOC_FAILED"):
         return ruled_out(

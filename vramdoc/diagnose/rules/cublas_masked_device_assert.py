@@ -13,6 +13,7 @@ from vramdoc.diagnose.answers import (
 )
 from vramdoc.diagnose.library_errors import EARLIER, library_error
 from vramdoc.diagnose.rule import Rule
+from vramdoc.diagnose.script_signs import IDS_BEYOND_VOCABULARY, source_line, violation
 from vramdoc.diagnose.verdict import Confidence, Verdict
 from vramdoc.evidence.case import Case
 
@@ -69,6 +70,15 @@ def judge(case: Case) -> Verdict:
                 'On the CPU the same code raises a plain error, for example "IndexError: index out of range in self".',
                 "After an assert the CUDA context is broken for good: restart the process (in a notebook, the kernel) before trying anything.",
             ],
+        )
+    beyond = violation(case, IDS_BEYOND_VOCABULARY)
+    if error is not None and beyond is not None:
+        return confirmed(
+            ID,
+            f"The script itself goes out of range: {beyond.message}. {error.name} is what the failed device-side assert looks like from the host; it is not a memory problem.",
+            [source_line(beyond), quote(error.incident, "consequence")],
+            confidence=Confidence.MEDIUM,
+            notes=["A run on the CPU, or with CUDA_LAUNCH_BLOCKING=1, shows the real error."],
         )
     if error is None:
         if text_is_silent(case):

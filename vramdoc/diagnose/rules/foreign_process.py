@@ -80,15 +80,15 @@ def _confirmed(case: Case, found: Shortage) -> Verdict:
 def _siblings(case: Case) -> str:
     """Similar sizes under neighbouring process ids are ranks of one job, no strangers."""
     oom = case.oom
-    if oom is None or len(oom.other_processes) < 2:
+    if oom is None:
         return ""
+    hidden = [oom.extra["hidden_process"]] if "hidden_process" in oom.extra else []
+    listed = [*oom.other_processes, *hidden]
     numbers = sorted(
-        int(name)
-        for fact in oom.other_processes
-        if (name := fact.name.removeprefix("process_")).isdecimal()
+        int(name) for fact in listed if (name := fact.name.removeprefix("process_")).isdecimal()
     )
-    sizes = sorted(fact.value for fact in oom.other_processes if isinstance(fact.value, int))
-    near = len(numbers) > 1 and numbers[-1] - numbers[0] <= 4 * len(numbers)
+    sizes = sorted(fact.value for fact in listed if isinstance(fact.value, int))
+    near = len(numbers) > 2 and numbers[-1] - numbers[0] <= 4 * len(numbers)
     if near and sizes[0] >= sizes[-1] // 2:
         return (
             f"The {len(numbers)} processes have neighbouring ids and similar sizes: sibling ranks of one job, all on {where(case)}. "

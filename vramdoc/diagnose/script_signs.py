@@ -1,0 +1,29 @@
+"""What lint found in the person's own script, for the rules that a line of source can settle. It knows the ids, no rule of lint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramdoc.evidence.case import Case
+from vramdoc.facts import Fact, Source
+
+if TYPE_CHECKING:
+    from vramdoc.lint.violation import Violation
+
+IDS_BEYOND_VOCABULARY = "VD504"
+SETTING_IN_CALL = "VD007"
+SETTING_NOT_READ = ("VD001", "VD007", "VD008", "VD009")
+"""Settings made too late, inside a call, in a way that does nothing, or without export."""
+
+
+def violation(case: Case, *ids: str) -> Violation | None:
+    """The first violation with one of ``ids``."""
+    return next((found for found in case.violations if found.id in ids), None)
+
+
+def source_line(found: Violation) -> Fact:
+    """A violation as evidence."""
+    name = found.path.replace("\\", "/").rsplit("/", 1)[-1]
+    return Fact(
+        "source_line", found.message, "text", Source.READ, f"{name}:{found.line} ({found.id})"
+    )
