@@ -17,11 +17,11 @@ from vramdoc.record.recording import Manifest
 from vramdoc.snapshot.model import Snapshot
 
 if TYPE_CHECKING:  # these load numpy or the lint rules, which judging a crash text does not need
-    from vramdoc.lint.violation import Violation
     from vramdoc.evidence.callsites import SiteUse
     from vramdoc.evidence.growth import Growth
     from vramdoc.evidence.pins import Pin
     from vramdoc.evidence.ranks import Ranks
+    from vramdoc.lint.violation import Violation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
