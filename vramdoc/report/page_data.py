@@ -55,6 +55,8 @@ class PageData:
     allocations: int
     left_out: int
     """Allocations that are not in the page."""
+    moments_are_whole: bool
+    """Whether none of them is live at one of ``moments``."""
 
     @property
     def has_trace(self) -> bool:
@@ -73,7 +75,8 @@ def page_data(case: Case | None) -> PageData | None:
     levels = timeline(snapshot, device, own)
     sited = sited_lifetimes(snapshot, device, own)
     moments = _moments(levels, trace)
-    kept, columns = _allocations(sited, trace, moments)
+    worth = _worth(sited, moments)
+    kept, columns = _allocations(sited, trace, worth)
     data = {
         "device": device,
         "events": len(trace),
@@ -93,6 +96,7 @@ def page_data(case: Case | None) -> PageData | None:
         moments=moments,
         allocations=len(own),
         left_out=len(own) - kept,
+        moments_are_whole=kept >= np.count_nonzero(np.isinf(worth)),
     )
 
 
@@ -178,17 +182,21 @@ def _segments(lives: SegmentLives) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _allocations(
-    sited: SitedLifetimes, trace: Trace, moments: Mapping[str, int]
-) -> tuple[int, dict[str, Any]]:
-    """The allocations' columns within BUDGET, and how many are in them."""
+def _worth(sited: SitedLifetimes, moments: Mapping[str, int]) -> npt.NDArray[np.float64]:
+    """Bytes times life by allocation; without bound for what is live at a moment that a button leads to."""
     own = sited.lifetimes
-    lives = (own.ended - own.started).astype(float)
-    worth = own.size * lives
+    worth = own.size * (own.ended - own.started).astype(float)
     for event in moments.values():
-        worth[own.live_after(event)] = np.inf  # the moments that buttons lead to are shown whole
+        worth[own.live_after(event)] = np.inf
+    return worth
+
+
+def _allocations(
+    sited: SitedLifetimes, trace: Trace, worth: npt.NDArray[np.float64]
+) -> tuple[int, dict[str, Any]]:
+    """How many allocations fit into BUDGET, the worthiest first, and their columns."""
     ranked = np.argsort(-worth, kind="stable")
-    keep = len(own)
+    keep = len(ranked)
     while True:
         rows = np.sort(ranked[:keep])
         stack, stacks = _stacks(sited, rows, trace)
