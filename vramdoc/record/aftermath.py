@@ -6,6 +6,7 @@ It reads and rewrites manifests of finished processes; it starts and stops nothi
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import signal
@@ -17,8 +18,8 @@ from vramdoc.errors import UnreadableInput
 from vramdoc.record.ending import OomKills, exit_of_status, read_oom_kills
 from vramdoc.record.first_manifest import first_manifest
 from vramdoc.record.manifest import Exit, ExitKind, Manifest
-from vramdoc.record.recording import FATAL, Recording, is_recording, write_manifest
-from vramdoc.record.storage import TEMPORARY_PREFIX
+from vramdoc.record.recording import FATAL, JOURNAL, Recording, is_recording, write_manifest
+from vramdoc.record.storage import TEMPORARY_PREFIX, writer_of
 
 _FATAL_SIGNALS = {
     "Segmentation fault": "SIGSEGV",
@@ -47,11 +48,15 @@ def complete_run(folder: Path, *, pid: int, status: int, before: OomKills) -> Re
         with contextlib.suppress(UnreadableInput):  # none, for the run's own folder
             manifest = recording.manifest
             is_own = manifest.extra.get("pid") == pid
+            is_running = manifest.exit.kind is ExitKind.RUNNING
+            if is_running and not is_own and _is_alive(manifest.extra.get("pid")):
+                continue  # left running in the background, and still recording
             ending = _of_the_program if is_own else _of_another_process
             completed = ending(manifest, recording.folder, status, before, after)
             if completed != manifest:
                 write_manifest(recording.folder, completed)
-            (recording.folder / FATAL).unlink(missing_ok=True)
+            for leftover in (FATAL, JOURNAL):  # what was of use is in the manifest by now
+                (recording.folder / leftover).unlink(missing_ok=True)
     return _with_head(folder, status, before, after)
 
 
@@ -99,6 +104,16 @@ def _of_another_process(
     )
 
 
+def _is_alive(pid: object) -> bool:
+    if os.name != "posix" or not isinstance(pid, int):  # elsewhere there is no harmless way to ask
+        return False
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
 def _ended(manifest: Manifest, ending: Exit, sentence: str) -> Manifest:
     return replace(
         manifest, exit=ending, notes=(*manifest.notes, sentence) if sentence else manifest.notes
@@ -131,7 +146,8 @@ def _with_head(folder: Path, status: int, before: OomKills, after: OomKills) -> 
 def _clear_away(folder: Path) -> None:
     """Remove what was being written when its writer died."""
     for path in folder.rglob(f"{TEMPORARY_PREFIX}*"):
-        path.unlink(missing_ok=True)
+        if not _is_alive(writer_of(path)):
+            path.unlink(missing_ok=True)
     for path in folder.glob("rank-*"):
         if path.is_dir() and not is_recording(path):
             shutil.rmtree(path, ignore_errors=True)

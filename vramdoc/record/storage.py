@@ -127,6 +127,12 @@ def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], None]) ->
         raise storage_problem(path, error) from error
 
 
+def writer_of(temporary: Path) -> int | None:
+    """The process that writes, or wrote, an unfinished file."""
+    pid = temporary.name.rsplit("-", 2)[-2]
+    return int(pid) if pid.isdecimal() else None
+
+
 _O_BINARY = getattr(os, "O_BINARY", 0)
 _O_DIRECTORY = getattr(os, "O_DIRECTORY", None)
 
