@@ -59,9 +59,7 @@ def _without_numbers(rule_id: str, case: Case, bare: Incident) -> Verdict:
         _bare_sentence(bare),
         wanted,
         evidence=[quote(bare), *requests],
-        notes=[
-            f"The text shows {fact.where!r}, which needs {fact.value:,} bytes." for fact in requests
-        ],
+        notes=[f"The text shows {fact.where}: {fact.value:,} bytes." for fact in requests],
     )
 
 

@@ -42,11 +42,15 @@ def requests_in(lines: Iterable[str]) -> Iterator[Fact]:
                 and isinstance(value := _number(node.value, known), int)
             ):
                 known[node.targets[0].id] = value
-            if isinstance(node, ast.Call) and (size := _size(node, known)):
-                yield Fact("visible_request", size, "bytes", Source.ESTIMATED, line)
+            if isinstance(node, ast.Call) and (factors := _factors(node, known)):
+                shape = " x ".join(map(str, factors))
+                yield Fact(
+                    "visible_request", prod(factors), "bytes", Source.ESTIMATED, f"{line} ({shape})"
+                )
 
 
-def _size(call: ast.Call, known: dict[str, int]) -> int | None:
+def _factors(call: ast.Call, known: dict[str, int]) -> list[int]:
+    """The sizes of a factory call and the bytes of an element; empty where one of them is not plain."""
     function = call.func
     if not (
         isinstance(function, ast.Attribute)
@@ -54,14 +58,13 @@ def _size(call: ast.Call, known: dict[str, int]) -> int | None:
         and isinstance(function.value, ast.Name)
         and function.value.id == "torch"
     ):
-        return None
+        return []
     arguments = call.args[:1] if function.attr == "full" else call.args
     if len(arguments) == 1 and isinstance(arguments[0], (ast.Tuple, ast.List)):
         arguments = list(arguments[0].elts)
     sizes = [_number(argument, known) for argument in arguments]
-    if not sizes or any(value is None for value in sizes):
-        return None
-    return prod(value for value in sizes if value is not None) * _width(call)
+    plain = [size for size in sizes if size is not None]
+    return [*plain, _width(call)] if plain and len(plain) == len(sizes) else []
 
 
 def _width(call: ast.Call) -> int:

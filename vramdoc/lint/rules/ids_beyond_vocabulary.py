@@ -42,6 +42,16 @@ ids = torch.randint(0, 1200, (8,), device="cuda")
 table(ids)  # VD504
 """
         ),
+        Example(
+            code="""
+import torch
+from transformers import AutoModel
+
+model = AutoModel.from_pretrained("gpt2").cuda()
+ids = torch.randint(0, 60_000, (4, 128)).cuda()
+model(input_ids=ids)  # VD504
+"""
+        ),
     ),
     good=(
         Example(
@@ -59,10 +69,26 @@ table(torch.randint(0, 1000, (8,)))
 """
         ),
     ),
-    words=("add_special_tokens", "add_tokens", "Embedding"),
-    limits="Only where the model is loaded in the same function or at the top of the file.",
+    words=("add_special_tokens", "add_tokens", "Embedding", "from_pretrained"),
+    limits="Only where the model is loaded in the same function or at the top of the file; of published models, those whose table is known here.",
 )
 _MODEL = re.compile(r"^transformers\.\w*Model\w*\.|LMHead\w*\.|For[A-Z]\w+\.from_pretrained$")
+_VOCABULARIES = {
+    # rows of the input embedding, from each model's published config.json (vocab_size)
+    "gpt2": 50257,
+    "gpt2-medium": 50257,
+    "gpt2-large": 50257,
+    "gpt2-xl": 50257,
+    "distilgpt2": 50257,
+    "bert-base-uncased": 30522,
+    "bert-large-uncased": 30522,
+    "bert-base-cased": 28996,
+    "distilbert-base-uncased": 30522,
+    "roberta-base": 50265,
+    "roberta-large": 50265,
+    "t5-small": 32128,
+    "t5-base": 32128,
+}
 _EXISTING = frozenset(
     {"eos_token", "bos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"}
 )
@@ -149,6 +175,41 @@ def check_tables(source: Source) -> Iterator[Finding]:
             yield from _looked_up(source, node)
 
 
+@RULE.on_call("from_pretrained")
+def check_pretrained(source: Source, loaded: ast.Call) -> Iterator[Finding]:
+    """A published model called with ids known to go beyond its table."""
+    first = loaded.args[0] if loaded.args else None
+    name = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
+    rows = _VOCABULARIES.get(name.rsplit("/", 1)[-1])
+    if rows is None or not _MODEL.search(source.qualname(loaded.func) or ""):
+        return
+    for call in source.nodes.get(ast.Call, ()):
+        assert isinstance(call, ast.Call)
+        ids = argument(call, "input_ids", 0)
+        if ids is None or loaded not in {
+            _unwrapped(o.node) for o in source.flow.origins(call.func)
+        }:
+            continue
+        largest = _largest(source, ids)
+        if largest is not None and largest >= rows:
+            drawn = next((getattr(o.node, "lineno", 0) for o in source.flow.origins(ids)), 0)
+            yield at(
+                call,
+                f"ids go up to {largest} (line {drawn}), {name} has {rows} rows (0 to {rows - 1}): a device-side assert on a GPU",
+            )
+
+
+def _unwrapped(made: ast.AST) -> ast.AST:
+    """The call behind ``.cuda()``, ``.to(...)`` and their like."""
+    while (
+        isinstance(made, ast.Call)
+        and isinstance(made.func, ast.Attribute)
+        and made.func.attr in {"cuda", "to", "half", "eval"}
+    ):
+        made = made.func.value
+    return made
+
+
 def _looked_up(source: Source, call: ast.Call) -> Iterator[Finding]:
     rows = _rows(source, call.func)
     largest = None if rows is None else _largest(source, call.args[0])
@@ -163,13 +224,7 @@ def _rows(source: Source, table: ast.AST) -> int | None:
     if key_of(table) is None or (isinstance(table, ast.Name) and table.id in source.imports):
         return None
     for origin in source.flow.origins(table):
-        made: ast.AST = origin.node
-        while (
-            isinstance(made, ast.Call)
-            and last_name(made.func) in {"cuda", "to", "half", "eval"}
-            and isinstance(made.func, ast.Attribute)
-        ):
-            made = made.func.value
+        made = _unwrapped(origin.node)
         if (
             origin.role is not Role.VALUE
             or not isinstance(made, ast.Call)
