@@ -40,7 +40,7 @@ def _all(case: Case, found: Shortage) -> Iterator[str]:
     yield from _private_pools(found)
     if case.oom is not None and "cached" in case.oom.extra:
         yield (
-            'In this old wording "cached" is what is idle and excludes allocated memory; from torch 1.4 on '
+            'In this old wording "cached" is what is idle and excludes allocated memory (PR #13751); from torch 1.4 on '
             '"reserved in total" includes it.'
         )
 
