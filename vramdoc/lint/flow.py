@@ -306,6 +306,10 @@ class Flow:
         self._branches[node] = found
         return found
 
+    def is_certain(self, binding: Binding, use: ast.AST) -> bool:
+        """Whether ``binding`` was certainly made when ``use`` happens, and not under a condition of its own."""
+        return not self._conditional(binding, use)
+
     def _conditional(self, binding: Binding, use: ast.AST) -> bool:
         taken = self.branches(self.source.statement(use))
         return any(node not in taken for node in self.branches(binding.owner))
@@ -553,6 +557,20 @@ def _handler(node: ast.AST) -> Iterator[Binding]:
         yield Binding(node.name, Role.UNKNOWN, None, node)
 
 
+def _registered(node: ast.AST) -> Iterator[Binding]:
+    """``self.register_buffer("cache", tensor)`` binds ``self.cache``."""
+    assert isinstance(node, ast.Call)
+    callee = node.func
+    if not isinstance(callee, ast.Attribute) or callee.attr not in _REGISTERS or len(node.args) < 2:
+        return
+    name, owner = node.args[0], key_of(callee.value)
+    if owner is not None and isinstance(name, ast.Constant) and isinstance(name.value, str):
+        yield Binding(f"{owner}.{name.value}", Role.VALUE, node.args[1], node)
+
+
+_REGISTERS = frozenset({"register_buffer", "register_parameter"})
+
+
 def _deleted(node: ast.AST) -> Iterator[Binding]:
     assert isinstance(node, ast.Delete)
     for target in node.targets:
@@ -571,4 +589,5 @@ _READERS = {
     ast.AsyncWith: _with,
     ast.ExceptHandler: _handler,
     ast.Delete: _deleted,
+    ast.Call: _registered,
 }

@@ -97,21 +97,23 @@ def _iterated(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def targets(source: Source, call: ast.AST) -> list[ast.expr]:
-    """Variables that receive the value of ``call``, directly or within a display or comprehension."""
+    """Variables that receive the value of ``call``: directly, through methods, or within a display or comprehension."""
+    child: ast.AST = call
     for up in source.ancestors(call):
         if isinstance(up, ast.Assign):
             return [t for target in up.targets for t in getattr(target, "elts", [target])]
         if isinstance(up, (ast.AnnAssign, ast.NamedExpr)):
             return [up.target]
         if isinstance(up, ast.Call):
-            wraps = last_name(up.func) in {"tuple", "list", "append", "contiguous", "detach", "to"}
             if last_name(up.func) == "append" and isinstance(up.func, ast.Attribute):
                 return [up.func.value]
-            if not wraps:
+            if child is not up.func and last_name(up.func) not in _WRAPPERS:
                 return []
-        elif not isinstance(
-            up,
-            (ast.Tuple, ast.List, ast.Dict, ast.IfExp, ast.Attribute, ast.keyword, *COMPREHENSIONS),
-        ):
+        elif not isinstance(up, _DISPLAYS):
             return []
+        child = up
     return []
+
+
+_WRAPPERS = frozenset({"tuple", "list", "triu", "tril"})
+_DISPLAYS = (ast.Tuple, ast.List, ast.Dict, ast.IfExp, ast.Attribute, ast.keyword, *COMPREHENSIONS)

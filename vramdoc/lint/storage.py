@@ -55,6 +55,9 @@ _FROZEN_CALLS = {
     "safetensors.torch.load": "belongs to the bytes it was read from",
     "torch.jit.load": "belongs to the archive it was read from",
     "torch.export.load": "belongs to the archive it was read from",
+    "torch.multiprocessing.Queue": "is shared memory of the process that sent it",
+    "torch.multiprocessing.SimpleQueue": "is shared memory of the process that sent it",
+    "torch.multiprocessing.JoinableQueue": "is shared memory of the process that sent it",
 }
 _FROZEN_METHODS = {
     "pin_memory": "is pinned host memory, allocated once",
@@ -204,6 +207,8 @@ def _is_array(source: Source, origin: Origin) -> bool:
 
 def _made(source: Source, root: ast.AST) -> Storage:
     """What the expression at the root says about the storage it makes."""
+    if isinstance(root, ast.Attribute):
+        return _member(source, root)
     if not isinstance(root, ast.Call):
         computed = isinstance(root, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript))
         return Storage(Owner.TORCH if computed else Owner.UNKNOWN, "", root)
@@ -229,6 +234,32 @@ def _made(source: Source, root: ast.AST) -> Storage:
     if name.startswith("torch.") or _copies(source, root, method):
         return Storage(Owner.TORCH, "", root, size)
     return Storage(Owner.UNKNOWN, "", root)
+
+
+def _member(source: Source, node: ast.Attribute) -> Storage:
+    """A parameter or buffer of a module: whose it is depends on how the module was loaded."""
+    for origin in source.flow.origins(node.value):
+        name = source.qualname(origin.node.func) if isinstance(origin.node, ast.Call) else None
+        if name in {"torch.jit.load", "torch.export.load"}:
+            return Storage(Owner.FOREIGN, _FROZEN_CALLS[name], node)
+    key = key_of(node) or ""
+    for call in source.calls_named("load_state_dict"):
+        module = key_of(receiver(call) or call)
+        if (
+            flag(call, "assign")
+            and module
+            and key.startswith(f"{module}.")
+            and call.args
+            and _order(source, call, node, set())
+        ):
+            given = storages(source, call.args[0])
+            if given and all(storage.owner is Owner.FOREIGN for storage in given):
+                return Storage(
+                    Owner.FOREIGN,
+                    f"{given[0].what} (load_state_dict(assign=True), line {call.lineno})",
+                    node,
+                )
+    return Storage(Owner.UNKNOWN, "", node)
 
 
 _COPIES = frozenset({

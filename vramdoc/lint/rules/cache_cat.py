@@ -127,7 +127,21 @@ def _grown(source: Source, call: ast.Call, parts: list[ast.expr]) -> ast.expr | 
             return target
         if growth.along_sequence(source, call) and not any(map(growth.names_no_cache, names)):
             return target
-    return _collected(source, call, parts)
+    return _handed_back(source, call, parts) or _collected(source, call, parts)
+
+
+def _handed_back(source: Source, call: ast.Call, parts: list[ast.expr]) -> ast.expr | None:
+    """``return torch.cat([cache, new])``: the parameter that comes back longer."""
+    function = source.function(call)
+    returned = isinstance(source.statement(call), ast.Return)
+    if function is None or not returned or len(parts) < 2:
+        return None
+    for part in parts[:1]:
+        is_parameter = isinstance(part, ast.Name) and source.flow.parameter(function, part.id)
+        named = growth.names_a_cache(last_name(part)) or growth.along_sequence(source, call)
+        if is_parameter and named:
+            return part
+    return None
 
 
 def _last(key: str) -> str:
@@ -173,12 +187,14 @@ def _collected(source: Source, call: ast.Call, parts: list[ast.expr]) -> ast.exp
 
 def _repeats(source: Source, call: ast.Call, grown: ast.expr) -> bool:
     """In a loop that does not start the variable afresh, or in a method that is called once a step."""
-    for loop in source.loops(call):
+    loops = () if isinstance(source.statement(call), ast.Return) else source.loops(call)
+    for loop in loops:
         fresh = any(
-            binding.role is Role.VALUE
+            not binding.augmented
             and source.within(binding.owner, loop)
             and not source.within(call, binding.owner)
             and not _joins(source, binding.value)
+            and source.flow.is_certain(binding, grown)
             for binding in source.flow.reaching(grown)
         )
         if not fresh:

@@ -48,7 +48,7 @@ def attend(q, k, v, length):
 """
         ),
     ),
-    words=("mask", "attn_bias", "scaled_dot_product_attention"),
+    words=("mask", "attn_bias", "scaled_dot_product_attention", "inf"),
 )
 _MASK = re.compile(r"mask|bias|causal", re.IGNORECASE)
 _FACTORIES = frozenset({"torch.full", "torch.zeros", "torch.ones", "torch.empty"})

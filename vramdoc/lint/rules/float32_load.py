@@ -99,7 +99,8 @@ def check(source: Source, call: ast.Call) -> Iterator[Finding]:
             "loaded in float32 on purpose: a 16-bit checkpoint takes twice its size",
             Level.INFO,
         )
-    if _says_dtype(call) or not call.args or _published_in_float32(source, call.args[0]):
+    model = argument(call, "pretrained_model_name_or_path", 0)
+    if _says_dtype(call) or model is None or _published_in_float32(source, model):
         return
     if _on_gpu(source, call) and not _cast_later(source, call):
         yield at(

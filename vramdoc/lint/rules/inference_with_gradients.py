@@ -144,6 +144,8 @@ def _infers(source: Source, call: ast.Call, module: ast.AST, scope: ast.AST) -> 
         return last_name(last.func) == "eval" or _is_false(last)
     if any(_evaluated(origin.node) for origin in source.flow.origins(module)):
         return True
+    if key is not None and key.startswith("self.") and _evaluated_in_class(source, call, key):
+        return True
     repeated = next(source.loops(call), None) is not None or _in_comprehension(source, call)
     return isinstance(scope, DEFINITIONS) and _INFERENCE.search(scope.name) is not None and repeated
 
@@ -161,6 +163,19 @@ def _evaluated(node: ast.AST) -> bool:
             return True
         node = node.func.value
     return False
+
+
+def _evaluated_in_class(source: Source, call: ast.Call, key: str) -> bool:
+    """Whether another method puts the module into eval mode, none back, and the class is no module itself."""
+    owner = source.class_of(call)
+    if owner is None or any("Module" in (source.qualname(base) or "") for base in owner.bases):
+        return False
+    modes = {
+        last_name(other.func)
+        for other in source.calls_named("eval", "train")
+        if key_of(receiver(other) or other) == key and source.class_of(other) is owner
+    }
+    return modes == {"eval"}
 
 
 def _in_comprehension(source: Source, node: ast.AST) -> bool:

@@ -181,32 +181,43 @@ def _size(source: Source, allocation: ast.Call, index: int) -> ast.expr | None:
 
 def _counted_up(source: Source, position: ast.expr) -> bool:
     """Whether the position is a loop's counter, or is added to in the same function or class."""
-    key = key_of(position)
-    for binding in source.flow.reaching(position):
-        if binding.role is Role.ITEM or binding.augmented:
-            return True
-    scope = (
-        source.class_of(position)
-        if (key or "").startswith("self.")
-        else source.function(position) or source.tree
-    )
+    if any(b.role is Role.ITEM or b.augmented for b in source.flow.reaching(position)):
+        return True
+    keys = _names_of(source, position)
+    kept = any(key.startswith("self.") for key in keys)
+    scope = (source.class_of(position) if kept else source.function(position)) or source.tree
     return any(
-        isinstance(node, (ast.AugAssign, ast.Assign))
-        and scope is not None
-        and source.within(node, scope)
-        and _adds(node, key)
+        _adds(source, node, keys)
         for kind in (ast.AugAssign, ast.Assign)
         for node in source.nodes.get(kind, ())
+        if source.within(node, scope)
     )
 
 
-def _adds(node: ast.AugAssign | ast.Assign, key: str | None) -> bool:
+def _names_of(source: Source, position: ast.expr) -> set[str]:
+    """The position and what it is a plain copy of: ``start`` and ``self.length`` after ``start = self.length``."""
+    key = key_of(position)
+    copied = {
+        key_of(b.value)
+        for b in source.flow.reaching(position)
+        if b.role is Role.VALUE and b.value is not None
+    }
+    return {name for name in (key, *copied) if name is not None}
+
+
+def _adds(source: Source, node: ast.AST, keys: set[str]) -> bool:
+    """``pos += n``, ``pos = pos + n``, ``end = pos + n; pos = end``."""
     if isinstance(node, ast.AugAssign):
-        return isinstance(node.op, ast.Add) and key_of(node.target) == key
-    return any(key_of(target) == key for target in node.targets) and any(
-        key_of(inner) == key
-        for inner in ast.walk(node.value)
-        if isinstance(inner, (ast.Name, ast.Attribute))
+        return isinstance(node.op, ast.Add) and key_of(node.target) in keys
+    if not isinstance(node, ast.Assign) or not any(
+        key_of(target) in keys for target in node.targets
+    ):
+        return False
+    return any(
+        isinstance(origin.node, ast.BinOp)
+        and isinstance(origin.node.op, ast.Add)
+        and any(key_of(inner) in keys for inner in ast.walk(origin.node))
+        for origin in source.flow.origins(node.value)
     )
 
 
