@@ -96,7 +96,7 @@ def page_data(case: Case | None) -> PageData | None:
         moments=moments,
         allocations=len(own),
         left_out=len(own) - kept,
-        moments_are_whole=kept >= np.count_nonzero(np.isinf(worth)),
+        moments_are_whole=bool(kept >= np.count_nonzero(np.isinf(worth))),
     )
 
 
@@ -185,7 +185,7 @@ def _segments(lives: SegmentLives) -> dict[str, Any]:
 def _worth(sited: SitedLifetimes, moments: Mapping[str, int]) -> npt.NDArray[np.float64]:
     """Bytes times life by allocation; without bound for what is live at a moment that a button leads to."""
     own = sited.lifetimes
-    worth = own.size * (own.ended - own.started).astype(float)
+    worth: npt.NDArray[np.float64] = own.size * (own.ended - own.started).astype(float)
     for event in moments.values():
         worth[own.live_after(event)] = np.inf
     return worth
