@@ -6,13 +6,13 @@ It measures nothing but where a block lies in its row, and draws only what was r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from vramdoc.evidence.case import Case
 from vramdoc.evidence.oom import OomAnatomy
-from vramdoc.evidence.origin import device_of_interest
 from vramdoc.facts import Fact
 from vramdoc.snapshot.model import SegmentInfo, Snapshot
 from vramdoc.units import format_bytes
@@ -74,7 +74,11 @@ def _device(case: Case, snapshot: Snapshot | None) -> int:
         return case.oom.device
     if case.usage is not None:
         return case.usage.device
-    return device_of_interest(snapshot) if snapshot is not None else 0
+    # Not evidence.origin's choice, which weighs traces too: it would load numpy for a crash text, which has neither.
+    held: Counter[int] = Counter()
+    for segment in snapshot.segments if snapshot else ():
+        held[segment.device] += segment.total_size
+    return max(sorted(held), key=held.__getitem__, default=0)
 
 
 def _groups(segments: Sequence[SegmentInfo]) -> list[_Group]:
