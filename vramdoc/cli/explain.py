@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Annotated, Optional
 
@@ -42,7 +43,7 @@ def explain(
     else:
         page = explain_subject(subject, torch_release=torch, platform=platform)
     if json_output:
-        terminal.show(page.to_json())
+        terminal.show(json.dumps(page.to_json(), indent=2))
         return
     screen = terminal.terminal_of(sys.stdout)
     terminal.show(page.render(width=screen.width, colour=screen.colour))

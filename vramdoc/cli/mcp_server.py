@@ -90,7 +90,9 @@ def explain(
     from vramdoc.examine.explanations import explain_subject
 
     return _answer(
-        lambda: explain_subject(subject, torch_release=torch_release, platform=platform).to_json()
+        lambda: json.dumps(
+            explain_subject(subject, torch_release=torch_release, platform=platform).to_json()
+        )
     )
 
 
