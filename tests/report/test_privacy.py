@@ -161,6 +161,7 @@ def test_what_the_reader_needs_stays() -> None:
         "/usr/lib/x86_64-linux-gnu/libcublas.so.12 was loaded from /usr/local/cuda/lib64",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 23.65 GiB",
         "Process 12345 has 3.00 GiB memory in use.",
+        'panicked at Generation("Allocation on device 0 would exceed allowed memory. (out of memory)")',
         "model-00001-of-00004.safetensors, 7f0000000000, _ZN3c104cuda20CUDACachingAllocator6Native",
     ],
 )
@@ -179,6 +180,7 @@ def test_harmless_text_is_left_as_it_is(text: str) -> None:
         ("\\\\fileserver\\share\\x\\model.safetensors", "model.safetensors"),
         ("~/proj/model.safetensors", "model.safetensors"),
         ("/mnt/c/Users/Ann/.cache/huggingface/hub/models--a--b/snapshots/x/model.safetensors", "model.safetensors"),
+        ("/opt/builds/pytorch/c10/cuda/CUDACachingAllocator.cpp", ".../c10/cuda/CUDACachingAllocator.cpp"),
         ("/dev/shm/torch_12_34", "/dev/shm/torch_12_34"),
     ],
 )  # fmt: skip

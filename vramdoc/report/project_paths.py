@@ -23,9 +23,9 @@ HOME = re.compile(
 )
 _LIBRARY = re.compile(
     r"^.*/(?=(?:site-packages|dist-packages)/.)|^.*/(?=python3(?:\.\d+)?t?/.)|^.*/(?=Lib/.)"
-    r"|^.*/(?=pytorch/torch/|vramdoc/(?:workload|record)/)"
+    r"|^.*/(?=pytorch/torch/|vramdoc/(?:workload|record)/)|^.*/(?=(?:aten/src|c10/\w+|torch/csrc)/.)"
 )
-"""What lies above installed packages, Python's own modules, and a checkout of torch or of this tool. The folder's name stays, as
+"""What lies above installed packages, Python's own modules, a checkout of torch or of this tool, and torch's C++ sources. The folder's name stays, as
 ``.../site-packages/torch/x.py``: by it ``evidence.attribution`` tells libraries from the person's own files."""
 _SYSTEM = re.compile(r"^/(?:proc|sys|dev|usr|lib|lib64|etc|bin|sbin)(?=/|$)")
 """Folders every machine has; which library was loaded from them can be the whole finding."""

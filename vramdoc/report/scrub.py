@@ -83,6 +83,9 @@ _LITERAL = re.compile(
 )
 """A string literal in a line of source code; several words in one are somebody's text."""
 
+_ERROR = re.compile(r"out of memory|CUDA error|CUBLAS_|Allocation on device|not resizable")
+"""What a literal of a program's own error says; wrappers quote it as if it were source."""
+
 _URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>)\]}]+")
 _PUBLIC_URL = re.compile(
     r"https://(?:(?:docs\.)?pytorch\.org|docs\.nvidia\.com|developer\.nvidia\.com|github\.com/(?:pytorch|huggingface)|huggingface\.co/docs)(?:[/#][\w./#-]*)?"
@@ -189,7 +192,7 @@ def _hide_unlisted(match: re.Match[str]) -> str:
 
 
 def _hide_prose(match: re.Match[str]) -> str:
-    if len(match["value"].split()) < 4:
+    if len(match["value"].split()) < 4 or _ERROR.search(match["value"]):
         return match[0]
     return f"{match['name']}{match['join']}{match['value'][0]}{HIDDEN}{match['value'][-1]}"
 
