@@ -57,7 +57,7 @@ class _Judged:
 def render_html(report: Report) -> str:
     """Render ``report`` as one HTML document."""
     data = page_data(report.case)
-    styles, scripts = _joined(STYLES), _joined(SCRIPTS)
+    styles, scripts = _joined(STYLES), _joined(SCRIPTS if data else SCRIPTS[-1:])
     judged = _judged(report, data)
     cited = [row for entry in judged for row in entry.facts]
     cited_names = {row.fact.name for row in cited}
@@ -71,6 +71,7 @@ def render_html(report: Report) -> str:
         others=[p for p in report.prescriptions if p is not best],
         device=words.device_line(report),
         workload=words.workload_line(report),
+        deciders=words.deciders(report),
         verdicts=judged,
         ruled_out=words.by_outcome(report, Outcome.RULED_OUT),
         evidence=cited,
@@ -79,7 +80,7 @@ def render_html(report: Report) -> str:
             for i, fact in enumerate(report.facts)
             if fact.name not in cited_names
         ],
-        notes=[*report.notes, *(f"Missing: {sentence}" for sentence in report.missing)],
+        notes=[*report.notes, *(f"Missing: {sentence}" for sentence in words.also_missing(report))],
         surroundings=[
             *words.pairs(report.environment),
             *words.pairs(report.workload, "workload."),

@@ -168,10 +168,10 @@ def _findings(report: Report) -> str:
     if out:
         lines.append("- ruled out: " + ", ".join(code(v.id) for v in out))
     lines += [
-        f"- undecided: {code(v.id)}; would be decided by {text(', '.join(v.missing))}"
-        for v in words.by_outcome(report, Outcome.UNDECIDED)
+        f"- would decide {', '.join(code(name) for name in ids)}: {text(missing)}"
+        for missing, ids in words.deciders(report)
     ]
-    lines += [f"- missing: {text(sentence)}" for sentence in report.missing]
+    lines += [f"- missing: {text(sentence)}" for sentence in words.also_missing(report)]
     return "### Ruled out and open\n\n" + "\n".join(lines) if lines else ""
 
 

@@ -168,10 +168,21 @@ def _action(screen: Screen, report: Report, *, verbose: bool) -> None:
     if action is not None:
         screen.put("")
         _prescription(screen, report, action, lead="DO THIS  ", verbose=verbose)
+    elif report.primary == UNDECIDED:
+        _deciders(screen, report)
     elif report.prescriptions:
         screen.put(
             "", screen.styled(("Nothing that was tried helps: see -v for each trial.", "yellow"))
         )
+
+
+def _deciders(screen: Screen, report: Report) -> None:
+    """What to fetch, where that is all that can be answered."""
+    found = words.deciders(report)
+    if found:
+        screen.put("", screen.styled(("WHAT WOULD DECIDE IT", "bold")))
+    for missing, ids in found:
+        screen.put(screen.styled((missing, "yellow"), (f"  for {', '.join(ids)}", "dim")), indent=2)
 
 
 def _prescription(
@@ -287,13 +298,14 @@ def _other_prescriptions(screen: Screen, report: Report) -> None:
 
 def _closing(screen: Screen, report: Report, *, verbose: bool) -> None:
     also = [v for v in report.confirmed if v.id != report.primary]
+    is_named = not verbose and report.primary != UNDECIDED  # else the open verdicts stand above
     rows = [
         ("Also found", "; ".join(_named(v, v.summary) for v in also)),
         ("Ruled out", "" if verbose else _ids(report, Outcome.RULED_OUT, room=screen.width - 12)),
-        ("Undecided", "" if verbose else _undecided(report)),
+        ("Undecided", _ids(report, Outcome.UNDECIDED, room=None) if is_named else ""),
         ("Held by", _holders(report)),
         ("Ranks", words.rank_line(report.case)),
-        ("Missing", "; ".join(report.missing)),
+        ("Missing", "; ".join(words.also_missing(report))),
         ("Notes", " ".join(report.notes) if verbose else ""),
         ("Device", words.device_line(report)),
         ("Workload", words.workload_line(report)),
@@ -323,16 +335,6 @@ def _ids(report: Report, wanted: Outcome, *, room: int | None) -> str:
         if room is None or len(line) <= room:
             return line
     return f"{len(ids)} others" if ids else ""
-
-
-def _undecided(report: Report) -> str:
-    """With what would decide them, where that is the answer."""
-    if report.primary != UNDECIDED:
-        return _ids(report, Outcome.UNDECIDED, room=None)
-    return "; ".join(
-        _named(v, f"needs {', '.join(v.missing)}")
-        for v in words.by_outcome(report, Outcome.UNDECIDED)
-    )
 
 
 def _named(verdict: Verdict, text: str) -> str:

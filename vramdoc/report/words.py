@@ -155,6 +155,21 @@ def by_outcome(report: Report, wanted: Outcome) -> list[Verdict]:
     return sorted(found, key=lambda v: SUSPECTS.index(v.id) if v.id in SUSPECTS else len(SUSPECTS))
 
 
+def deciders(report: Report) -> list[tuple[str, list[str]]]:
+    """What would decide open verdicts, each once with their ids: what decides most comes first."""
+    found: dict[str, list[str]] = {}
+    for verdict in by_outcome(report, Outcome.UNDECIDED):
+        for missing in verdict.missing:
+            found.setdefault(missing, []).append(verdict.id)
+    return sorted(found.items(), key=lambda item: -len(item[1]))
+
+
+def also_missing(report: Report) -> list[str]:
+    """What the report lacks beyond what ``deciders`` says."""
+    said = {missing for missing, _ in deciders(report)}
+    return [sentence for sentence in report.missing if sentence not in said]
+
+
 def in_reading_order(facts: Sequence[Fact]) -> list[Fact]:
     """Evidence with what a reader compares first at the top: the request, then what there was for it; else as given."""
     first = [fact for name in READ_FIRST for fact in facts if fact.name == name]
