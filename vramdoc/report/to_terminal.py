@@ -182,7 +182,7 @@ def _deciders(screen: Screen, report: Report) -> None:
     if found:
         screen.put("", screen.styled(("WHAT WOULD DECIDE IT", "bold")))
     for missing, ids in found:
-        screen.put(screen.styled((missing, "yellow"), (f"  for {', '.join(ids)}", "dim")), indent=2)
+        screen.put(screen.styled((f"- {missing}", "yellow"), (f" ({', '.join(ids)})", "dim")))
 
 
 def _prescription(
