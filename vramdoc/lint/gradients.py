@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from vramdoc.lint.flow import Binding, Role, key_of
+from vramdoc.lint.flow import Binding, Role, key_of, root_of
 from vramdoc.lint.source import DEFINITIONS, last_name, receiver
 
 if TYPE_CHECKING:
@@ -131,7 +131,8 @@ def is_module(source: Source, node: ast.AST) -> bool:
         return False
     if key in _module_keys(source):
         return True
-    if isinstance(node, ast.Name) and (node.id in source.imports or node.id in source.definitions):
+    root = root_of(key)
+    if root in source.imports or (root == key and root in source.definitions):
         return False
     made = [o.node for o in source.flow.origins(node) if o.role is Role.VALUE]
     if any(isinstance(m, ast.Call) and _makes_module(source, m) for m in made):
@@ -280,7 +281,7 @@ class Graph:
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
             reaching = self.source.flow.reaching(node)
             if reaching:
-                return any(self._carries(binding, depth) for binding in reaching)
+                return all(self._carries(binding, depth) for binding in reaching)
             if isinstance(node, ast.Attribute):
                 return node.attr in _KEPT_ATTRIBUTES and self.has_graph(node.value, depth - 1)
             return isinstance(node, ast.Subscript) and self.has_graph(node.value, depth - 1)

@@ -22,7 +22,7 @@ _CACHE = re.compile(
     re.IGNORECASE,
 )
 _OTHER = re.compile(
-    r"(^|_)(ids?|tokens?|inputs?|outputs?|sequences?|masks?|labels?|preds?|predictions?|logits|positions?|text|generated|embeddings?|losses)(_|$)",
+    r"(^|_)(ids?|tokens?|inputs?|outputs?|sequences?|masks?|labels?|preds?|predictions?|logits|positions?|text|generated|embeddings?|losses|videos?|frames?|latents?|images?|pixels?|audios?|waveforms?|history)(_|$)",
     re.IGNORECASE,
 )
 

@@ -125,7 +125,7 @@ def _grown(source: Source, call: ast.Call, parts: list[ast.expr]) -> ast.expr | 
         names = {last_name(target), *map(_last, indirect), *(last_name(part) for part in parts[:1])}
         if any(map(growth.names_a_cache, names)):
             return target
-        if growth.along_sequence(source, call) and not any(map(growth.names_no_cache, names)):
+        if _is_pair(source, call) and not any(map(growth.names_no_cache, names)):
             return target
     return _handed_back(source, call, parts) or _collected(source, call, parts)
 
@@ -142,6 +142,21 @@ def _handed_back(source: Source, call: ast.Call, parts: list[ast.expr]) -> ast.e
         if is_parameter and named:
             return part
     return None
+
+
+def _is_pair(source: Source, call: ast.Call) -> bool:
+    """Whether another variable of the same function is joined along the sequence too: keys and values come in pairs."""
+    if not growth.along_sequence(source, call):
+        return False
+    function, own = source.function(call), {key_of(t) for t in growth.targets(source, call)}
+    return any(
+        other is not call
+        and source.function(other) is function
+        and growth.is_join(source, other)
+        and growth.along_sequence(source, other)
+        and own.isdisjoint(key_of(t) for t in growth.targets(source, other))
+        for other in source.calls_named(*growth.JOINS)
+    )
 
 
 def _last(key: str) -> str:

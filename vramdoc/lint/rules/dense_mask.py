@@ -76,6 +76,7 @@ def check_made(source: Source, call: ast.Call) -> Iterator[Finding]:
     if (
         len(sizes) == 4
         and _same(sizes[2], sizes[3])
+        and not _is_one(sizes[2])
         and not _broadcasts(sizes[:2])
         and _is_mask(source, call)
     ):
@@ -130,8 +131,8 @@ def _same(one: ast.expr, other: ast.expr) -> bool:
 
 
 def _broadcasts(sizes: list[ast.expr]) -> bool:
-    """Both batch and heads are 1: nothing is repeated."""
-    return any(_is_one(size) for size in sizes)
+    """Whether batch or heads stay 1, or (``expand``) as they are: then the mask is not spread over both."""
+    return any(_is_one(size) or isinstance(size, ast.UnaryOp) for size in sizes)
 
 
 def _is_one(node: ast.expr) -> bool:

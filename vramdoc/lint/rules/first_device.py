@@ -85,6 +85,8 @@ def check(source: Source) -> Iterator[Finding]:
         return
     chosen = _chooses_device(source)
     reported_unnumbered = False
+    told: set[ast.AST | None] = set()
+    """Functions in which the first use of GPU 0 was reported."""
     for call in source.nodes.get(ast.Call, ()):
         assert isinstance(call, ast.Call)
         if _for_one_rank(source, call):
@@ -94,7 +96,12 @@ def check(source: Source) -> Iterator[Finding]:
             message = _load_message(source, call, where, chosen=chosen)
             if message:
                 yield at(call, message)
-        elif where is not None and names_first_device(source, where):
+        elif (
+            where is not None
+            and names_first_device(source, where)
+            and source.function(call) not in told
+        ):
+            told.add(source.function(call))
             yield at(call, "every rank of the job uses GPU 0 here; use the local rank's device")
         elif not chosen and not reported_unnumbered and _unnumbered(source, call, where):
             reported_unnumbered = True

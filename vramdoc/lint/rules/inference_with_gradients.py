@@ -73,12 +73,12 @@ def saliency(model, x):
     ),
     words=("torch",),
     pattern=re.compile(
-        r"\.eval\(\)|\.train\(False\)|def _?(predict|infer|eval|valid|test|embed|encode|score|run_inf)|_(inference|eval|evaluate|predict)\("
+        r"\.eval\(\)|\.train\(False\)|def _?(predict|infer|eval|valid|test|run_inf)|_(inference|eval|evaluate|predict)\("
     ),
     limits="Gradients switched off by a caller in another file are not seen.",
 )
 _INFERENCE = re.compile(
-    r"^_?(predict|infer|inference|evaluate|evaluation|validate|validation|eval|test|embed|encode|score|run_inference)(_|$)|_(inference|eval|evaluate|predict)$"
+    r"^_?(predict|infer|inference|evaluate|evaluation|validate|validation|eval|test|run_inference)(_|$)|_(inference|eval|evaluate|predict)$"
 )
 _USES_GRADIENTS = ("backward", "requires_grad_", "manual_backward", "zero_grad")
 _OWN_FORWARD = frozenset({"forward", "__call__", "training_step", "compute_loss", "loss"})

@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from vramdoc.lint.devices import starts_cuda
+from vramdoc.lint.gradients import is_forward, is_module
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.source import Source, last_name
 from vramdoc.lint.violation import Level
@@ -93,10 +95,36 @@ def check(source: Source, node: ast.AST) -> Iterator[Finding]:
     if not source.imported_modules & _TORCH:
         return
     kinds = _kinds(node)
-    if node.name and (not kinds or kinds & _BROAD):
+    if (
+        node.name
+        and (not kinds or kinds & _BROAD)
+        and (_about_memory(node, kinds) or _computes(source, node))
+    ):
         yield from _kept(source, node, node.name, about_memory=_about_memory(node, kinds))
     if _about_memory(node, kinds):
         yield from _retried(source, node)
+
+
+def _computes(source: Source, handler: ast.ExceptHandler) -> bool:
+    """Whether the ``try`` block works with tensors: a module called or handed on, a backward pass, something moved to a GPU."""
+    attempt = source.parents[handler]
+    assert isinstance(attempt, ast.Try)
+    return any(
+        isinstance(node, ast.Call)
+        and (
+            last_name(node.func) in _TENSOR_WORK
+            or is_forward(source, node)
+            or starts_cuda(source, node)
+            or any(is_module(source, value) for value in node.args)
+        )
+        for statement in attempt.body
+        for node in ast.walk(statement)
+    )
+
+
+_TENSOR_WORK = frozenset(
+    {"backward", "generate", "cuda", "forward", "train_step", "training_step", "from_pretrained"}
+)
 
 
 def _kinds(handler: ast.ExceptHandler) -> set[str]:
