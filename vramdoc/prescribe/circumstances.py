@@ -33,6 +33,8 @@ class Circumstances:
     signs: frozenset[str]
     situation: Situation | None
     requested: int | None
+    is_too_large: bool
+    """The request is larger than the device, or not even printable."""
     is_spilled: bool
     """The pool is larger than the device, so the driver uses host memory."""
     several_processes: bool
@@ -71,6 +73,8 @@ def circumstances(case: Case) -> Circumstances:
         signs=frozenset(log.signs if log is not None else ()) | _workload_signs(case),
         situation=found.situation if found is not None else None,
         requested=found.balance.requested if found is not None else None,
+        is_too_large=(found is not None and found.situation is Situation.TOO_LARGE)
+        or (case.oom is not None and "overflow" in case.oom.extra),
         is_spilled=found is not None
         and (found.balance.reserved or 0) > (found.balance.total or found.balance.reserved or 0),
         several_processes=case.oom is not None and len(case.oom.other_processes) > 1,
@@ -137,7 +141,7 @@ CONDITIONS: Mapping[str, Callable[[Circumstances], bool]] = {
     "xpu": lambda c: c.backend == "xpu",
     "fraction": lambda c: c.has_limit and c.backend == "cuda",
     "large-segments": lambda c: c.oldest_release is not None and c.oldest_release >= (2, 11),
-    "too-large": lambda c: c.situation is Situation.TOO_LARGE,
+    "too-large": lambda c: c.is_too_large,
     "spilled": lambda c: c.is_spilled,
     "engine": lambda c: any(engine in c.signs for engine in _ENGINES),
     "generation": lambda c: "generation" in c.signs,

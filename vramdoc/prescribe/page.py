@@ -6,7 +6,6 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import Any
 
-
 _FENCES = {"kubernetes": "yaml", "cmd": "bat"}
 """Names of languages in Markdown, where ours differ."""
 

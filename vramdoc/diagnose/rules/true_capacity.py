@@ -17,7 +17,7 @@ def judge(case: Case) -> Verdict:
     """Confirm when neither packing the pool nor anybody else's memory would have made room."""
     found = shortage(case)
     if found is None:
-        return without_figures(ID, case)
+        return _overflow(case) or without_figures(ID, case)
     if ID in found.sufficient:
         return _confirmed(case, found)
     if found.leading is not None:
@@ -29,6 +29,17 @@ def judge(case: Case) -> Verdict:
     if found.situation is Situation.HAD_ROOM:
         return ruled_out(ID, _had_room(case, found), figures(case, found, "outside_this_allocator"))
     return _open(case, found)
+
+
+def _overflow(case: Case) -> Verdict | None:
+    """More than 1 EB: a size that cannot be printed."""
+    if case.oom is None or "overflow" not in case.oom.extra:
+        return None
+    return confirmed(
+        ID,
+        "More than 1 EB was requested, which no device has: a shape overflowed or is negative.",
+        [case.oom.extra["overflow"]],
+    )
 
 
 def _confirmed(case: Case, found: Shortage) -> Verdict:
@@ -71,10 +82,6 @@ def _confirmed(case: Case, found: Shortage) -> Verdict:
 
 def _summary(case: Case, found: Shortage) -> str:
     sums, here = found.balance, where(case)
-    if "overflow" in (case.oom.extra if case.oom else {}):
-        return (
-            "More than 1 EB was requested, which no device has: a shape overflowed or is negative."
-        )
     if found.situation is Situation.TOO_LARGE:
         spill = (
             f" The pool already holds {size(sums.reserved)} of it, so the driver spills into host memory (Windows and WSL do)."

@@ -1,0 +1,193 @@
+"""The decision tree on the fifteen public messages of the failure-pattern catalogue (section 3.6), and on its borders."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.crashlog.messages import WORDINGS, async_backend
+from tests.diagnose.builders import MIB, Numbers, gib, leading, message, said, text_case, verdict
+from vramdoc.diagnose.engine import judge, primary
+from vramdoc.diagnose.verdict import Confidence, Outcome
+
+PUBLIC = {
+    # figures in GiB, as the catalogue gives them -> the leading cause
+    "E1 absurd request": (message(requested=130206, total=23.6, free=20, allocated=2, unallocated=0.5), "true-capacity"),
+    "E2 lacks 7.8": (message(requested=19.68, total=24, free=11.88, allocated=11.44, unallocated=0.04), "true-capacity"),
+    "E3 own pid hidden": (message(requested=0.25, total=47.54, free=0.03, allocated=47.14, unallocated=0.06, others=((3652628, 47.51),)), "true-capacity"),
+    "E4 weak fragmentation": (message(requested=0.75, total=47.5, free=0.43, allocated=42.4, unallocated=3.24, process=46.5), "fragmentation"),
+    "E5 edge of capacity": (message(requested=0.58, total=79.3, free=0.5, allocated=74.2, unallocated=0.18, others=((1, 0.48), (2, 78.33))), "true-capacity"),
+    "E6 graphs hold more than slack": (message(requested=0.04, total=23.7, free=0.03, allocated=21.2, unallocated=0.84, private_pools=1.78, process=23.3), "graph-private-pool"),
+    "E7 ten GiB outside PyTorch": (message(requested=1.27, total=79.3, free=0.11, allocated=67.7, unallocated=1.47, process=79.19), "non-pytorch-memory"),
+    "E9 a pool that may not grow": (message(requested=0.64, total=24, free=22.96, allocated=0.5, unallocated=0.1), "undecided"),
+    "E10 limit and fragmentation": (message(requested=3.98, total=31.5, free=16.3, allowed=17.51, allocated=6.74, unallocated=7.02), "memory-limit"),
+    "E11 WSL oversubscribed": (message(requested=0.5, total=31.8, free=0, allocated=52.9, unallocated=0.3), "true-capacity"),
+    "E12 Windows oversubscribed": (message(requested=20 / 1024, total=8, free=0, allocated=14.5, unallocated=0.1), "true-capacity"),
+    "E13 weak at the edge": (message(old=True, requested=0.16, total=8, free=0, allocated=6.93, unallocated=0.29), "fragmentation"),
+    "E14 sixteen GiB elsewhere": (message(old=True, requested=1.63, total=44.6, free=0.55, allocated=27.9, unallocated=0.03), "foreign-process"),
+    "E15 rounding slack": (message(requested=14 / 1024, total=23.6, free=0.01, allocated=21.92, unallocated=16 / 1024), "true-capacity"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_messages_get_the_catalogues_answer(name: str):
+    case, cause = PUBLIC[name]
+    assert leading(case) == cause
+
+
+def test_a_pool_that_counts_twice_is_not_trusted():
+    case = text_case(
+        "vLLM engine: "
+        + message(requested=0.5, total=22.1, free=0.1, allocated=24.3, unallocated=0.1).oom.text
+    )
+    assert leading(case) == "undecided"
+    assert "counts twice" in verdict(case, "true-capacity").summary
+
+
+def test_contributors_are_reported_beside_the_leading_cause():
+    case = message(
+        requested=1.74, total=23.57, free=0.59, allocated=20.21, unallocated=0.18, process=22.97
+    )
+    assert leading(case) == "true-capacity"
+    contributor = verdict(case, "non-pytorch-memory")
+    assert contributor.outcome is Outcome.CONFIRMED
+    assert str(contributor.severity) == "warning"
+
+
+def test_two_per_cent_of_idle_cache_is_rounding_slack():
+    below = message(requested=0.2, total=24, free=0, allocated=22.6, unallocated=0.44)
+    above = message(requested=0.2, total=24, free=0, allocated=22.4, unallocated=0.50)
+    assert (leading(below), leading(above)) == ("true-capacity", "fragmentation")
+
+
+def test_confidence_rises_with_the_idle_share():
+    weak = message(requested=1, total=24, free=0, allocated=21.5, unallocated=1.2)
+    plain = message(requested=1, total=24, free=0, allocated=15, unallocated=8)
+    assert verdict(weak, "fragmentation").confidence is Confidence.LOW
+    assert verdict(plain, "fragmentation").confidence is Confidence.MEDIUM
+
+
+def test_equal_request_and_free_bytes_are_no_contradiction():
+    case = message(
+        old=True, requested=1.91, total=7.93, free=1.91, allocated=5.33, unallocated=0.03
+    )
+    assert leading(case) == "true-capacity"
+    assert "equal within rounding" in said(case)
+
+
+def test_the_async_backend_without_room_is_capacity_and_with_unexplained_memory_undecided():
+    full = text_case(
+        async_backend(Numbers(requested=512 << 10, total=gib(15.99), free=0, allocated=gib(15.16)))
+    )
+    held = text_case(
+        async_backend(
+            Numbers(
+                requested=gib(4.83),
+                total=gib(22.2),
+                free=11 * MIB,
+                allocated=gib(16.08),
+                allowed=gib(22.2),
+            )
+        )
+    )
+    assert (leading(full), leading(held)) == ("true-capacity", "undecided")
+    assert "do not apply" in said(full)
+    assert "2^64" in said(full)
+    assert "not the cause" in " ".join(verdict(held, "true-capacity").notes)
+
+
+def test_siblings_on_one_gpu_are_told_from_strangers():
+    siblings = message(
+        requested=0.03,
+        total=79.1,
+        free=0.01,
+        allocated=19.6,
+        unallocated=0.22,
+        others=((71, 20.84), (72, 20.33), (73, 18.94), (74, 18.94)),
+    )
+    strangers = message(
+        requested=2,
+        total=24,
+        free=0.1,
+        allocated=3,
+        unallocated=0.1,
+        process=4,
+        others=((991, 19.5),),
+    )
+    assert leading(siblings) == leading(strangers) == "foreign-process"
+    assert "sibling ranks" in said(siblings)
+    assert "sibling" not in said(strangers)
+
+
+def test_a_capture_that_never_ended_leads_over_a_full_device():
+    text = (
+        "INFO Capturing the model for CUDA graphs.\n"
+        + message(requested=0.5, total=24, free=0.1, allocated=22.5, unallocated=0.1).oom.text
+    )
+    assert leading(text_case(text)) == "graph-private-pool"
+    assert (
+        leading(
+            text_case(
+                "INFO Capturing CUDA graphs\nGraph capturing finished in 20 secs\n" + text[42:]
+            )
+        )
+        == "true-capacity"
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (
+            message(requested=1.16, total=14.58, free=0.79, allocated=13.29, unallocated=0.001),
+            "smaller than the request",
+        ),
+        (message(requested=0.09, total=8, free=0, allocated=7.13, unallocated=0.124), "at best"),
+        (
+            message(requested=4, total=31.5, free=16, allowed=17.5, allocated=17, unallocated=0.1),
+            "a memory limit refuses",
+        ),
+    ],
+)
+def test_torchs_own_hint_is_contradicted_where_it_does_not_apply(case, words: str):
+    assert f"torch's hint (expandable_segments) does not apply: {words[:0]}" in said(case)
+    assert words in said(case)
+
+
+def test_the_hint_is_contradicted_on_windows_and_when_it_is_on_already():
+    numbers = {"requested": 1, "total": 24, "free": 0, "allocated": 15, "unallocated": 8}
+    windows = text_case(
+        'File "C:\\venv\\lib\\site-packages\\torch\\x.py", line 1, in f\n'
+        + message(**numbers).oom.text
+    )
+    on = text_case(
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n" + message(**numbers).oom.text
+    )
+    assert "ignored there" in said(windows)
+    assert "is on already" in said(on)
+
+
+@pytest.mark.parametrize("wording", WORDINGS)
+def test_a_message_that_is_cut_off_before_its_figures_is_never_judged(wording: str):
+    text = WORDINGS[wording](Numbers())
+    end = text.index("free") if "free" in text else text.index("Device limit")
+    for length in range(0, end - 12, 7):
+        case = text_case(text[:length] or "x")
+        assert leading(case) == "undecided", text[:length]
+
+
+@given(
+    requested=st.integers(1, 80 << 30), total=st.integers(1 << 30, 80 << 30), free=st.integers(0, 80 << 30),
+    allocated=st.integers(0, 80 << 30), unallocated=st.integers(0, 80 << 30), private_pools=st.none() | st.integers(0, 8 << 30),
+    allowed=st.none() | st.integers(0, 80 << 30), process=st.none() | st.integers(0, 80 << 30),
+)  # fmt: skip
+def test_any_figures_get_a_consistent_answer(**numbers):
+    case = text_case(WORDINGS["2.2"](Numbers(**numbers)))
+    verdicts = judge(case)
+    assert not [v for v in verdicts if "This rule failed" in v.summary]
+    chosen = primary(verdicts, case)
+    if chosen != "undecided":
+        (leader,) = [v for v in verdicts if v.id == chosen]
+        assert leader.outcome is Outcome.CONFIRMED
+        assert leader.evidence

@@ -1,0 +1,303 @@
+"""Each rule confirms, rules out and cannot tell; the texts are made here after the causes, with the messages' stable parts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.crashlog.messages import GIB, MIB
+from tests.diagnose.builders import (
+    gib,
+    held,
+    leading,
+    manifest,
+    message,
+    observation,
+    phase,
+    recording,
+    said,
+    text_case,
+    verdict,
+)
+from vramdoc.diagnose.verdict import Confidence, Outcome, Severity
+from vramdoc.evidence.case import Case
+from vramdoc.evidence.oom import OomAnatomy
+from vramdoc.facts import Fact, Source
+from vramdoc.lint.violation import Level, Violation
+from vramdoc.record.recording import Exit, ExitKind
+
+CREATE = "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+ASSERT = "/pytorch/aten/src/ATen/native/cuda/Loss.cu:250: nll_loss: block: [0,0,0], thread: [3,0,0] Assertion `t >= 0 && t < n_classes` failed."
+RESIZE = "RuntimeError: Trying to resize storage that is not resizable"
+BARE = "RuntimeError: CUDA error: out of memory"
+SMI = """+---+
+|   0  Tesla T4                       Off | 00000000:00:04.0 Off |                    0 |
+| N/A   44C    P0    26W /  70W |  {used}MiB / 15360MiB |      0%      Default |
+"""
+CACHE = """Traceback (most recent call last):
+  File "/srv/lib/python3.11/site-packages/transformers/cache_utils.py", line 96, in update
+    self.keys = torch.cat([self.keys, key_states], dim=-2)
+"""
+FULL = {"requested": 1, "total": 24, "free": 0.1, "allocated": 22.5, "unallocated": 0.1}
+
+
+def violation(rule_id: str, text: str) -> Violation:
+    return Violation(
+        id=rule_id, level=Level.ERROR, path="run.py", line=5, column=1, message=text, end_line=5
+    )
+
+
+def anatomy(**sizes: int) -> OomAnatomy:
+    extra = {
+        n: Fact(n, v, "bytes", Source.VIRTUAL_GPU, "")
+        for n, v in sizes.items()
+        if n.startswith(("inactive", "pending", "rounding"))
+    }
+    facts = {
+        n: Fact(n, v, "bytes", Source.VIRTUAL_GPU, "") for n, v in sizes.items() if n not in extra
+    }
+    return OomAnatomy(**facts, extra=extra)
+
+
+CONFIRMED = [
+    # (id, case, words that must be in the answer)
+    ("true-capacity", message(**FULL), "is full"),
+    ("true-capacity", text_case("CUDA out of memory. Tried to allocate more than 1EB memory. (GPU 0; 8.00 GiB total capacity; 1.00 GiB already allocated; 6.00 GiB free; 1.10 GiB reserved in total by PyTorch)"), "1 EB"),
+    ("fragmentation", message(requested=2, total=24, free=0.2, allocated=15, unallocated=8), "idle"),
+    ("foreign-process", message(requested=2, total=24, free=0.1, allocated=3, unallocated=0.1, process=4, others=((9, 19.5),)), "Other processes hold"),
+    ("foreign-process", text_case(f"{BARE}\n{SMI.format(used=15100)}"), "GPU 0 is full already"),
+    ("foreign-process", text_case("ValueError: Free memory on device (2.50/23.60 GiB) on startup is less than desired GPU memory utilization (0.9, 21.24 GiB)."), "before this engine"),
+    ("foreign-process", text_case("Error in memory profiling. Initial free memory 20.10 GiB, current free memory 22.00 GiB."), "another process"),
+    ("memory-limit", message(requested=0.1, total=48, free=23, allowed=24, allocated=23.5, unallocated=0.45), "not permitted"),
+    ("memory-limit", text_case("CUDA out of memory. Allocation was preemptively rejected because it would exceed per_process_memory_fraction limit. Requested size: 96.00 MiB"), "96.00 MiB"),
+    ("memory-limit", text_case("torch.OutOfMemoryError: XPU out of memory. Tried to allocate 5.00 GiB. GPU 0 has a total capacity of 15.11 GiB. Of the allocated memory 1.00 GiB is allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated. Please use `empty_cache` to release."), "single allocation"),
+    ("memory-limit", text_case("ValueError: Free memory on device (22.60/23.60 GiB) on startup is less than desired GPU memory utilization (0.98, 23.13 GiB)."), "context and desktop"),
+    ("non-pytorch-memory", message(requested=1.27, total=79.3, free=0.11, allocated=67.7, unallocated=1.47, process=79.19), "outside PyTorch's pool"),
+    ("graph-private-pool", message(requested=0.5, total=24, free=0.1, allocated=22, unallocated=0.2, private_pools=3, process=23.5), "keep 3.00 GiB idle"),
+    ("kv-growth", text_case(CACHE + message(**FULL).oom.text), "cache_utils.py:96"),
+    ("kv-growth", text_case("ValueError: The model's max seq len (8192) is larger than the maximum number of tokens that can be stored in KV cache (4096)."), "4096 tokens fit"),
+    ("kv-growth", text_case("IndexError: index_copy_(): index 16 is out of bounds for dimension 2 with size 16"), "outgrew"),
+    ("kv-growth", text_case("ValueError: No available memory for the cache blocks."), "nothing of the engine's budget"),
+    ("leak", text_case('  File "eval.py", line 3, in evaluation_loop\n    preds_host = nested_concat(preds_host, logits)\n' + message(**FULL).oom.text), "every evaluation batch"),
+    ("leak", text_case("".join(f"step {n} GPU memory allocated: {n}.00 GiB\n" for n in range(2, 12)) + BARE), "rising from 2.00 GiB to 11.00 GiB"),
+    ("cublas-handle-no-vram", text_case(f"{BARE}\n{CREATE}"), "same log"),
+    ("cublas-masked-device-assert", text_case(f"{ASSERT}\n{CREATE}"), "label is outside"),
+    ("cublas-masked-device-assert", text_case("RuntimeError: CUDA error: device-side assert triggered"), "not a memory problem"),
+    ("cublas-masked-device-assert", text_case(CREATE, violations=(violation("VD504", "ids go up to 60000, gpt2 has 50257 rows"),)), "60000"),
+    ("cublas-library-mismatch", text_case("RuntimeError: CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasGemmEx( handle"), "LD_LIBRARY_PATH"),
+    ("cublas-library-mismatch", text_case("CUDA error: no kernel image is available for execution on the device"), "architecture"),
+    ("resize-not-resizable", text_case('  File "a.py", line 3, in grow\n    buffer.resize_(n)\n' + RESIZE), "buffer.resize_(n)"),
+    ("ragged-batch", text_case(f"RuntimeError: Caught RuntimeError in DataLoader worker process 0.\n{RESIZE}"), "different shapes"),
+    ("ragged-batch", text_case("RuntimeError: stack expects each tensor to be equal size, but got [3] at entry 0 and [4] at entry 2"), "[4] at entry 2"),
+    ("conf-error", text_case("RuntimeError: Unrecognized CachingAllocator option: max_split_size_mb=512"), "max_split_size_mb:512"),
+    ("conf-error", text_case("RuntimeError: Unrecognized CachingAllocator option: max_split_size"), "max_split_size_mb"),
+    ("conf-error", text_case("RuntimeError: Unrecognized CachingAllocator option: expandable_segments"), "too old"),
+    ("conf-error", text_case("ValueError: Expected 'True' or 'False' at index 2 in ConfigTokenizer but got 'true'"), "True or False"),
+    ("conf-error", text_case("RuntimeError: !block->expandable_segment_ INTERNAL ASSERT FAILED"), "expandable_segments together"),
+    ("conf-unsupported-platform", text_case("UserWarning: expandable_segments not supported on this platform"), "only a warning"),
+    ("conf-unsupported-platform", text_case("RuntimeError: The kernel on this machine does not support the pidfd_open syscall needed"), "5.3"),
+    ("conf-ineffective", text_case("UserWarning: backend:cudaMallocAsync ignores max_split_size_mb"), "ignores max_split_size_mb"),
+    ("conf-ineffective", recording(manifest(versions={"torch": "2.9.1"}, environment={"PYTORCH_ALLOC_CONF": "expandable_segments:True"})), "reads only PYTORCH_CUDA_ALLOC_CONF"),
+    ("host-oom", text_case("RuntimeError: [enforce fail at alloc_cpu.cpp:75] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes."), "RAM"),
+    ("host-oom", text_case("Process finished with exit code 137"), "killed from outside"),
+    ("host-oom", text_case("ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm)."), "/dev/shm"),
+    ("host-oom", text_case('  File "/x/torch/utils/data/_utils/pin_memory.py", line 50, in pin_memory\n    return data.pin_memory()\n' + BARE), "Page-locked"),
+    ("host-oom", recording(manifest(ExitKind.HOST_OOM)), "out-of-memory killer"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule_id", "case", "words"), CONFIRMED, ids=[f"{n}-{c[0]}" for n, c in enumerate(CONFIRMED)]
+)
+def test_a_rule_confirms_its_cause_and_it_leads(rule_id: str, case: Case, words: str):
+    found = verdict(case, rule_id)
+    assert found.outcome is Outcome.CONFIRMED, found.summary
+    assert found.evidence
+    assert words in " ".join((found.summary, *found.notes))
+    assert leading(case) == rule_id
+
+
+RULED_OUT = [
+    ("true-capacity", message(requested=0.02, total=4, free=2.35, allocated=0.8, unallocated=0.02)),
+    ("fragmentation", message(**FULL)),
+    ("foreign-process", message(**FULL, process=23.9)),
+    ("memory-limit", message(**FULL)),
+    ("non-pytorch-memory", message(**FULL, process=23.4)),
+    ("graph-private-pool", message(**FULL, private_pools=0.05)),
+    ("kv-growth", text_case(RESIZE)),
+    ("leak", text_case(RESIZE)),
+    ("cublas-handle-no-vram", text_case(f"{ASSERT}\n{CREATE}")),
+    ("cublas-handle-no-vram", text_case(f"{CREATE}\n{SMI.format(used=2000)}")),
+    ("cublas-masked-device-assert", text_case("RuntimeError: CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasGemmEx( handle")),
+    ("cublas-library-mismatch", text_case(f"{ASSERT}\n{CREATE}")),
+    ("resize-not-resizable", text_case(f"RuntimeError: Caught RuntimeError in DataLoader worker process 0.\n{RESIZE}")),
+    ("resize-not-resizable", text_case("RuntimeError: cannot resize variables that require grad")),
+    ("ragged-batch", text_case(RESIZE)),
+    ("conf-error", text_case(RESIZE)),
+    ("conf-unsupported-platform", text_case(RESIZE)),
+    ("conf-ineffective", text_case(RESIZE)),
+    ("host-oom", text_case(f"{message(**FULL).oom.text}\nProcess finished with exit code 137")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule_id", "case"), RULED_OUT, ids=[f"{n}-{c[0]}" for n, c in enumerate(RULED_OUT)]
+)
+def test_a_rule_rules_its_cause_out(rule_id: str, case: Case):
+    assert verdict(case, rule_id).outcome is Outcome.RULED_OUT
+
+
+UNDECIDED = [
+    ("true-capacity", text_case(BARE)),
+    ("fragmentation", text_case(BARE)),
+    ("foreign-process", message(old=True, requested=1, total=24, free=0.1, allocated=17, unallocated=0.1)),
+    ("foreign-process", text_case(BARE)),
+    ("memory-limit", message(requested=0.02, total=4, free=2.35, allocated=0.8, unallocated=0.02)),
+    ("non-pytorch-memory", message(old=True, requested=1, total=24, free=0.1, allocated=17, unallocated=0.1)),
+    ("graph-private-pool", text_case(BARE)),
+    ("kv-growth", message(**FULL)),
+    ("leak", message(**FULL)),
+    ("cublas-handle-no-vram", text_case("hello")),
+    ("cublas-masked-device-assert", text_case(CREATE)),
+    ("cublas-library-mismatch", text_case(CREATE)),
+    ("resize-not-resizable", text_case("hello")),
+    ("conf-error", text_case("hello")),
+    ("conf-unsupported-platform", text_case("RuntimeError: CUDA driver error: invalid argument")),
+    ("conf-ineffective", text_case("Warning: PYTORCH_CUDA_ALLOC_CONF is deprecated, use PYTORCH_ALLOC_CONF instead")),
+    ("host-oom", text_case("[INFO] [launch.py:315:sigkill_handler] Killing subprocess 41")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule_id", "case"), UNDECIDED, ids=[f"{n}-{c[0]}" for n, c in enumerate(UNDECIDED)]
+)
+def test_a_rule_says_what_is_missing_when_it_cannot_tell(rule_id: str, case: Case):
+    found = verdict(case, rule_id)
+    assert found.outcome is Outcome.UNDECIDED
+    assert found.missing
+
+
+def test_a_lone_cublas_create_is_likely_memory_and_never_certain():
+    case = text_case(CREATE)
+    found = verdict(case, "cublas-handle-no-vram")
+    assert leading(case) == found.id
+    assert found.confidence is Confidence.LOW
+    assert "do not prove it" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("free", "layout", "words"),
+    [
+        (16 * MIB, held(reserved_bytes=23 * GIB, allocated_bytes=15 * GIB, returnable_bytes=7 * GIB), "wholly idle segments"),
+        (16 * MIB, held(reserved_bytes=23 * GIB, allocated_bytes=15 * GIB, returnable_bytes=0), "partly used segments"),
+        (16 * MIB, held(reserved_bytes=23 * GIB, allocated_bytes=23 * GIB), "full of live tensors"),
+    ],
+)  # fmt: skip
+def test_a_recorded_cublas_failure_tells_hoarding_fragmentation_and_a_full_device_apart(
+    free, layout, words
+):
+    made = manifest(
+        ExitKind.CUBLAS,
+        observations=(observation("cublas-handle", ok=False, driver_free_bytes=free),),
+    )
+    found = verdict(recording(made, fragmentation=layout), "cublas-handle-no-vram")
+    assert found.outcome is Outcome.CONFIRMED
+    assert words in found.summary
+    assert found.confidence is Confidence.HIGH
+
+
+def test_a_recorded_cublas_failure_with_much_free_memory_is_not_memory():
+    made = manifest(
+        ExitKind.CUBLAS,
+        observations=(observation("cublas-handle", ok=False, driver_free_bytes=4 * GIB),),
+    )
+    assert verdict(recording(made), "cublas-handle-no-vram").outcome is Outcome.RULED_OUT
+
+
+def test_a_recorded_resize_names_the_file_behind_the_tensor():
+    made = manifest(
+        ExitKind.RESIZE,
+        observations=(
+            observation(
+                "resize", operation="aten::resize_", wanted_bytes=4000, owned_bytes=64, file="grow.py", line=7,
+                origin={"kind": "file", "path": "/home/someone/secret/model.safetensors"},
+            ),
+        ),
+    )  # fmt: skip
+    case = recording(made)
+    assert leading(case) == "resize-not-resizable"
+    assert "model.safetensors" in said(case)
+    assert "secret" not in said(case)
+
+
+def test_a_snapshots_block_list_makes_fragmentation_certain():
+    made = manifest(ExitKind.OUT_OF_MEMORY)
+    oom = anatomy(
+        requested=2 * GIB, total=24 * GIB, free=gib(0.2), allocated=15 * GIB, unallocated=8 * GIB, largest_hole=GIB,
+        inactive_usable=7 * GIB, inactive_other_stream=GIB, rounding=0,
+    )  # fmt: skip
+    found = verdict(recording(made, oom=oom), "fragmentation")
+    assert found.confidence is Confidence.HIGH
+    assert "1.00 GiB" in found.summary
+    assert {"inactive_usable", "inactive_other_stream"} <= {fact.name for fact in found.evidence}
+
+
+def test_a_recordings_foreign_bytes_are_other_processes():
+    device = manifest().device
+    from dataclasses import replace
+
+    made = manifest(ExitKind.OUT_OF_MEMORY, device=replace(device, foreign_bytes=10 * GIB))
+    oom = anatomy(
+        requested=GIB, total=24 * GIB, free=0, allocated=gib(13.4), unallocated=0, rounding=0
+    )
+    assert leading(recording(made, oom=oom)) == "foreign-process"
+
+
+def test_a_recorded_kv_cache_that_is_larger_than_the_shortage_leads():
+    made = manifest(
+        ExitKind.OUT_OF_MEMORY,
+        phases=(phase("load", kv_bytes=0), phase("decode", kv_bytes=6 * GIB)),
+    )
+    oom = anatomy(
+        requested=GIB, total=24 * GIB, free=0, allocated=23 * GIB, unallocated=0, rounding=0
+    )
+    case = recording(made, oom=oom)
+    assert leading(case) == "kv-growth"
+    assert "6.00 GiB" in said(case)
+
+
+def test_a_recorded_run_that_cannot_even_load_is_capacity_and_not_the_cache():
+    made = manifest(ExitKind.OUT_OF_MEMORY, phases=(phase("load", kv_bytes=0),))
+    oom = anatomy(
+        requested=GIB, total=24 * GIB, free=0, allocated=23 * GIB, unallocated=0, rounding=0
+    )
+    assert leading(recording(made, oom=oom)) == "true-capacity"
+
+
+def test_a_run_that_ended_well_is_healthy_even_with_holes_in_its_pool():
+    layout = held(reserved_bytes=10 * GIB, allocated_bytes=7 * GIB, external_bytes=2 * GIB)
+    case = recording(manifest(), fragmentation=layout)
+    assert leading(case) == "healthy"
+    assert verdict(case, "fragmentation").severity is Severity.INFO
+
+
+def test_options_that_do_nothing_are_found_in_a_recording():
+    made = manifest(alloc_conf="backend:cudaMallocAsync,max_split_size_mb:128")
+    assert "ignores max_split_size_mb" in verdict(recording(made), "conf-ineffective").summary
+
+
+def test_a_setting_passed_in_a_call_leads_when_the_error_is_about_it():
+    text = (
+        "RuntimeError: MPS backend out of memory (MPS allocated: 2.00 GB, other allocations: 4.00 GB, max allowed: 5.90 GB). Tried to allocate 10.00 MB on "
+        "private pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit for memory allocations."
+    )
+    found = violation(
+        "VD007",
+        "PYTORCH_MPS_HIGH_WATERMARK_RATIO is read from the environment only; as an argument it has no effect",
+    )
+    assert leading(text_case(text)) == "memory-limit"
+    assert leading(text_case(text, violations=(found,))) == "conf-ineffective"
+
+
+def test_an_exit_without_a_message_is_a_failure_without_a_cause():
+    case = recording(manifest(exit=Exit(kind=ExitKind.EXCEPTION, message="ValueError: no")))
+    assert leading(case) == "undecided"
