@@ -9,64 +9,80 @@ from __future__ import annotations
 import functools
 import sys
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 from typing import Any
 
 import torch
 
-from vramdoc.record.inside.user_line import calling_frame
+from vramdoc.record.inside.user_line import calling_frame, is_library
 
 _CONVERSIONS = ("to", "type", "float", "double", "half", "bfloat16")
 _MOST_LINES = 100
 Observe = Callable[..., None]
 
-
-@dataclass(slots=True)
-class _Tally:
-    bytes: int = 0
-    count: int = 0
+_Place = tuple[CodeType, int, torch.dtype, torch.dtype]
+"""A code object and an instruction in it, not yet a line: naming the line takes longer than a conversion."""
 
 
 def install() -> Callable[[Observe], None]:
     """Watch the conversions; returns what reports the lines with the most bytes, at the end."""
-    tallies: defaultdict[tuple[str, int, Any, Any], _Tally] = defaultdict(_Tally)
+    tallies: dict[_Place, list[int]] = {}
     for method in _CONVERSIONS:
         _watch(method, tallies)
 
     def report(observe: Observe) -> None:
-        largest = sorted(tallies.items(), key=lambda item: (-item[1].bytes, item[0][:2]))
-        for (file, line, source, target), tally in largest[:_MOST_LINES]:
+        for (file, line, source, target), (size, count) in _by_line(tallies)[:_MOST_LINES]:
             observe(
-                "cast",
-                file=file,
-                line=line,
-                source=str(source).removeprefix("torch."),
-                target=str(target).removeprefix("torch."),
-                bytes=tally.bytes,
-                count=tally.count,
+                "cast", file=file, line=line, source=source, target=target, bytes=size, count=count
             )
 
     return report
 
 
-def _watch(method: str, tallies: defaultdict[tuple[str, int, Any, Any], _Tally]) -> None:
+def _watch(method: str, tallies: dict[_Place, list[int]]) -> None:
     original = getattr(torch.Tensor, method)
+    tensor = torch.Tensor
 
     @functools.wraps(original)
     def watched(self: torch.Tensor, *arguments: Any, **options: Any) -> Any:
         result = original(self, *arguments, **options)
-        if (
-            result is not self
-            and isinstance(result, torch.Tensor)
-            and result.dtype != self.dtype
-            and result.is_cuda
-        ):
-            frame = calling_frame(sys._getframe(1))  # noqa: SLF001 # the documented way to a frame
-            if frame is not None:
-                tally = tallies[frame.f_code.co_filename, frame.f_lineno, self.dtype, result.dtype]
-                tally.bytes += result.numel() * result.element_size()
-                tally.count += 1
+        if result is self or not isinstance(result, tensor):
+            return result
+        source, target = self.dtype, result.dtype
+        if source is not target and result.is_cuda:
+            frame = sys._getframe(1)  # noqa: SLF001 # the documented way to a frame
+            if is_library(frame.f_code):
+                frame = calling_frame(frame) or frame
+            place = frame.f_code, frame.f_lasti, source, target
+            tally = tallies.get(place)
+            if tally is None:
+                tally = tallies[place] = [0, 0]
+            tally[0] += result.nbytes
+            tally[1] += 1
         return result
 
     setattr(torch.Tensor, method, watched)
+
+
+_Line = tuple[str, int, str, str]
+
+
+def _by_line(tallies: Mapping[_Place, Sequence[int]]) -> list[tuple[_Line, tuple[int, int]]]:
+    """Bytes and counts by file, line, source and target type, most bytes first."""
+    lines: defaultdict[_Line, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for (code, instruction, source, target), (size, count) in tallies.items():
+        line = (code.co_filename, _line_of(code, instruction), _name(source), _name(target))
+        lines[line] = lines[line][0] + size, lines[line][1] + count
+    return sorted(lines.items(), key=lambda item: (-item[1][0], item[0]))
+
+
+def _line_of(code: CodeType, instruction: int) -> int:
+    return next(
+        (line or 0 for start, end, line in code.co_lines() if start <= instruction < end),
+        code.co_firstlineno,
+    )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -6,8 +6,9 @@ import linecache
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -16,11 +17,17 @@ _LIBRARY = f"{Path(torch.__file__).parent}{os.sep}"
 _OURS = f"{Path(__file__).parents[2]}{os.sep}record{os.sep}"
 
 
+@cache
+def is_library(code: CodeType) -> bool:
+    """Whether code is torch's or the recorder's."""
+    return code.co_filename.startswith((_LIBRARY, _OURS))
+
+
 def calling_frame(start: FrameType | None = None) -> FrameType | None:
     """The innermost frame, from ``start`` (by default the caller's caller) outwards, that is neither torch's nor the recorder's."""
     frame = start or sys._getframe(2)  # noqa: SLF001 # the documented way to a frame
     here: FrameType | None = frame
-    while here is not None and here.f_code.co_filename.startswith((_LIBRARY, _OURS)):
+    while here is not None and is_library(here.f_code):
         here = here.f_back
     return here
 
