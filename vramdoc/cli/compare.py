@@ -63,15 +63,14 @@ def compare_alloc_configs(
     from vramdoc.cli.values import choice, workload_fields
     from vramdoc.errors import UsageError
     from vramdoc.examine.compare import CompareRequest, compare_configs
-    from vramdoc.examine.target import command_target, recognise
+    from vramdoc.examine.target import recognise_all
     from vramdoc.report import comparison as pages
 
     wanted = "json" if json_output else choice("--format", output_format, pages.FORMATS)
     if fraction is not None and not 0 < fraction <= 1:
         raise UsageError(f"--fraction {fraction} is not between 0 and 1")
     words = tuple(target or ())
-    is_command = len(words) > 1
-    found = None if not words else command_target(words) if is_command else recognise(words[0])
+    found = recognise_all(words) if words else None
     fields = workload_fields(
         name=workload, context=context, sessions=sessions, new_tokens=new_tokens, batch=batch,
         cache=cache, dtype=None, seed=None,
@@ -80,7 +79,7 @@ def compare_alloc_configs(
         table = compare_configs(
             CompareRequest(
                 target=found,
-                argv=words if is_command else (),
+                argv=words if found is not None and found.kind == "command" else (),
                 alloc_confs=tuple(alloc_conf or ()),
                 search=search,
                 gpu=gpu,

@@ -25,7 +25,7 @@ def diagnose(
         list[str],
         typer.Argument(
             metavar="TARGET",
-            help="model.safetensors, *.safetensors.index.json, a Hugging Face folder, a snapshot, a recording, a crash text, - for stdin, or a command after --.",
+            help="model.safetensors, *.safetensors.index.json, a Hugging Face folder, a snapshot, a recording, several snapshots (one a rank), a crash text, - for stdin, or a command after --.",
         ),
     ],
     gpu: options.Gpu = None,
@@ -66,7 +66,7 @@ def diagnose(
     from vramdoc.cli.values import choice, size, workload_fields
     from vramdoc.examine.pipeline import examine
     from vramdoc.examine.request import DiagnoseRequest
-    from vramdoc.examine.target import command_target, recognise
+    from vramdoc.examine.target import recognise_all
 
     choice("--fail-on", fail_on, SEVERITIES)
     outputs = publish.Outputs(
@@ -80,8 +80,7 @@ def diagnose(
         verbose=verbose,
     )
     outputs.check()
-    is_command = len(target) > 1
-    found = command_target(target) if is_command else recognise(target[0])
+    found = recognise_all(target)
     fields = workload_fields(
         name=workload,
         context=context,
@@ -95,7 +94,7 @@ def diagnose(
     with terminal.progress(enabled=not quiet) as show_progress:
         request = DiagnoseRequest(
             target=found,
-            argv=tuple(target) if is_command else (),
+            argv=tuple(target) if found.kind == "command" else (),
             gpu=gpu,
             alloc_conf=alloc_conf,
             workload=fields,

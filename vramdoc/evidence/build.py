@@ -6,6 +6,8 @@ It measures nothing itself and judges nothing.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -49,21 +51,35 @@ def case_from_recording(recording: Recording) -> Case:
     """
     if not recording.ranks:
         return _case_of_process(recording)
+    processes = (recording, *recording.ranks)
+    case = _case_of_ranks([partial(_case_of_process, process) for process in processes])
+    return dataclasses.replace(case, name=recording.folder.name)
+
+
+def case_from_snapshots(paths: Sequence[Path]) -> Case:
+    """Read the snapshots of several ranks, in the order of their ranks, as one case.
+
+    Raises:
+        UnreadableInput: one of them cannot be read.
+    """
+    case = _case_of_ranks([partial(case_from_snapshot, path) for path in paths])
+    return dataclasses.replace(case, name=f"{len(paths)} snapshots")
+
+
+def _case_of_ranks(read: Sequence[Callable[[], Case]]) -> Case:
+    """The case that failed or stands out, with all ranks beside it.
+
+    One case is read at a time: a rank's snapshot may be large, its summary is not.
+    """
     from vramdoc.evidence.ranks import compare_ranks, summarise  # noqa: PLC0415 - numpy
 
-    processes = (recording, *recording.ranks)
-    summaries = []
-    for number, process in enumerate(processes):
-        # One case at a time: a rank's snapshot may be large, its summary is not.
-        summary = summarise(_case_of_process(process), number)
-        if summary is not None:
-            summaries.append(summary)
+    found = [summarise(read_case(), rank) for rank, read_case in enumerate(read)]
+    summaries = [summary for summary in found if summary is not None]
     ranks = compare_ranks(summaries)
     failed = [summary.rank for summary in summaries if summary.failed]
     outlier = [] if ranks is None or ranks.outlier is None else [ranks.outlier.rank]
     chosen = next(iter([*failed, *outlier]), 0)
-    case = _case_of_process(processes[chosen])
-    return dataclasses.replace(case, name=recording.folder.name, ranks=ranks)
+    return dataclasses.replace(read[chosen](), ranks=ranks)
 
 
 def _case_of_process(recording: Recording) -> Case:

@@ -33,6 +33,11 @@ def examine(request: DiagnoseRequest) -> Report:
 
         case = case_from_snapshot(_path(request))
         return _report(request, case, trial=_replay_trial(case))
+    if kind == "snapshots":
+        from vramdoc.evidence.build import case_from_snapshots
+
+        case = case_from_snapshots(request.target.paths)
+        return _report(request, case, trial=_replay_trial(case))
     if kind == "recording":
         from vramdoc.evidence.build import case_from_recording
         from vramdoc.record.recording import open_recording

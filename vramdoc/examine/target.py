@@ -16,6 +16,8 @@ from vramdoc.errors import UnreadableInput, UsageError
 SNIFFED_BYTES = 64 * 1024
 """Enough for any header that tells formats apart; a bigger head would only cost time on slow disks."""
 
+SNAPSHOT_SUFFIXES = (".pickle", ".pkl", ".json", ".gz")
+
 KINDS = "a .safetensors file, a *.safetensors.index.json, a Hugging Face folder, an allocator snapshot (.pickle, .json, .gz), a recording folder, or a crash text"
 
 
@@ -24,11 +26,13 @@ class Target:
     """One recognised input."""
 
     kind: str
-    """``model``, ``model-folder``, ``snapshot``, ``recording``, ``crash-text`` or ``command``."""
+    """``model``, ``model-folder``, ``snapshot``, ``snapshots`` (one a rank), ``recording``, ``crash-text`` or ``command``."""
     path: Path | None
     """None for standard input and for a command."""
     label: str = ""
     """What to call a target that has no path."""
+    paths: tuple[Path, ...] = ()
+    """Of ``snapshots``, in the order of their ranks."""
 
     @property
     def name(self) -> str:
@@ -62,6 +66,26 @@ def recognise(argument: str) -> Target:
     if not head:
         raise UnreadableInput(f"{argument} is empty", f"give {KINDS}")
     return Target(kind=_file_kind(path, head), path=path)
+
+
+def recognise_all(words: Sequence[str]) -> Target:
+    """One word is a target; several are snapshots of several ranks, or else a program with its arguments.
+
+    Raises:
+        VramdocError: as ``recognise``.
+    """
+    if len(words) == 1:
+        return recognise(words[0])
+    if all(Path(word).is_file() and word.endswith(SNAPSHOT_SUFFIXES) for word in words):
+        found = [recognise(word) for word in words]
+        odd = next((target for target in found if target.kind != "snapshot"), None)
+        if odd is not None:
+            raise UsageError(
+                f"{odd.name} is a {odd.kind} among snapshots", "give one kind at a time"
+            )
+        paths = tuple(Path(word) for word in words)
+        return Target(kind="snapshots", path=None, paths=paths, label=f"{len(paths)} snapshots")
+    return command_target(words)
 
 
 def command_target(argv: Sequence[str]) -> Target:
