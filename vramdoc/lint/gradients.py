@@ -209,12 +209,11 @@ def backwards(source: Source, scope: ast.AST) -> Iterator[tuple[ast.Call, set[Bi
         if not source.within(call, scope):
             continue
         target = receiver(call)
-        name = source.qualname(call.func) or ""
-        carriers: list[ast.AST] = []
-        outside = name.startswith("torch.autograd") or last_name(call.func) != "backward"
-        if target is not None and not outside:
-            carriers.append(target)
-        carriers.extend(call.args)
+        # loss.backward(gradient) against engine.backward(loss) and torch.autograd.backward(loss)
+        takes_loss = last_name(call.func) != "backward" or (
+            target is not None and _DRIVER.search(last_name(target)) is not None
+        )
+        carriers: list[ast.AST] = [*call.args] if takes_loss and call.args else [target or call]
         yield (
             call,
             {
@@ -226,6 +225,13 @@ def backwards(source: Source, scope: ast.AST) -> Iterator[tuple[ast.Call, set[Bi
                 if binding.role in {Role.VALUE, Role.PART} or binding.augmented
             },
         )
+
+
+_DRIVER = re.compile(
+    r"accelerator|fabric|engine|trainer|^self$|^amp$|^autograd$|optim|scaler|manager|booster|strategy|model|precision|plugin|deepspeed|^ds_",
+    re.IGNORECASE,
+)
+"""Names of objects whose ``backward`` takes the loss."""
 
 
 class Graph:
