@@ -68,7 +68,7 @@ NOTHING_TO_DO(cublasSetSmCountTarget)
 /* ---- work on matrices and vectors in device memory: enqueued, and done ------------------------------------------------ */
 static int enqueue(Handle *handle) {
     LOCKED;
-    note_work(handle->stream);
+    note_work(handle->stream, KERNEL_NODE);
     return SUCCESS;
 }
 #define WORK(name)                                                                                                     \
@@ -163,7 +163,7 @@ EXPORT int cublasLtMatmul(void *handle, void *operation, const void *alpha, cons
     LOCKED;
     (void)handle, (void)operation, (void)alpha, (void)a, (void)a_layout, (void)b, (void)b_layout, (void)beta, (void)c;
     (void)c_layout, (void)d, (void)d_layout, (void)algorithm, (void)workspace, (void)workspace_bytes;
-    note_work(stream);
+    note_work(stream, KERNEL_NODE);
     return SUCCESS;
 }
 /* Torch asks only to choose its code path; the CUDA release that it was built with is the answer. */

@@ -5,10 +5,10 @@
  * It does not know PyTorch, and it reads no CUDA header: every type here is our own declaration of the published ABI.
  *
  *   device.c      settings, the accounts, addresses, the log, refusals        memory.c     cudaMalloc, pools, pinned memory, copies
- *   execution.c   streams, events, capture, graphs, kernel launches           properties.c device properties and error texts
- *   driver.c      the driver API: virtual memory, contexts                    cublas.c     handles that take memory
- *   modules.c     kernels compiled while the program runs                     nvml.c       what pynvml sees
- *   libraries.c   libraries that need a real GPU
+ *   execution.c   streams, events, kernel launches                            graphs.c     stream capture, graphs
+ *   driver.c      the driver API: virtual memory, contexts                    properties.c device properties and error texts
+ *   modules.c     kernels compiled while the program runs                     cublas.c     handles that take memory
+ *   libraries.c   libraries that need a real GPU                              nvml.c       what pynvml sees
  *   (generated)   every further entry point of the CUDA runtime and cuBLAS, as a refusal
  *
  * What holds between any two calls, for each device:
@@ -51,6 +51,7 @@ enum {
     CAPTURE_INVALIDATED = 901,
     CAPTURE_MERGE = 902,
     CAPTURE_UNMATCHED = 903,
+    CAPTURE_UNJOINED = 904,
     CAPTURE_ISOLATION = 905,
     CAPTURE_IMPLICIT = 906,
     CAPTURED_EVENT = 907,
@@ -130,9 +131,10 @@ int refuse(const char *name, const char *about, int code, atomic_flag *said);
 #define NOTHING_TO_DO(name)                                                                                            \
     EXPORT int name(void) { return SUCCESS; }
 
-/* ---- streams and captures (execution.c) ---- */
+/* ---- streams and captures (execution.c, graphs.c) ---- */
 typedef struct Stream Stream;
-void note_work(Stream *handle); /* work enqueued on this stream: a node, when the stream is being captured */
+enum { KERNEL_NODE = 0, COPY_NODE, MEMSET_NODE, HOST_NODE, CHILD_GRAPH_NODE, EMPTY_NODE, EVENT_WAIT_NODE, EVENT_RECORD_NODE };
+void note_work(Stream *handle, int kind); /* work enqueued on this stream: a node, when the stream is being captured */
 int capture_forbids(void);      /* SUCCESS, or CAPTURE_UNSUPPORTED when a capture forbids unsafe calls in this thread */
 bool is_capturing(Stream *handle);
 /* Blocks of a kernel that fit one multiprocessor: kernels never run, so this steers only how torch cuts work into launches. */

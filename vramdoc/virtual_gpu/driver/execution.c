@@ -1,76 +1,27 @@
-/* Streams, events, stream capture, graphs, kernel launches. Work is done the moment it is enqueued. */
+/* Streams, events, kernel launches. Work is done the moment it is enqueued. */
 #define _GNU_SOURCE
-#include "device.h"
+#include "capture.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-/* ---- captures --------------------------------------------------------------------------------------------------
- * A capture is a state machine: streams join it (by beginning it, or by waiting for an event recorded in it), calls that
- * would have to wait for captured work spoil it, and it ends in a graph of which only the number of nodes is kept. */
-enum { NONE = 0, ACTIVE = 1, INVALIDATED = 2 };                   /* cudaStreamCaptureStatus */
-enum { GLOBAL_MODE = 0, THREAD_LOCAL_MODE = 1, RELAXED_MODE = 2 }; /* cudaStreamCaptureMode */
-typedef struct {
-    size_t nodes;
-} Graph;
-typedef struct Capture {
-    unsigned long long id;
-    int mode, status;
-    const void *thread; /* the address of a thread-local: who began it */
-    Graph *graph;
-    struct Capture *next;
-} Capture;
-static Capture *captures;
-static _Thread_local int thread_mode = GLOBAL_MODE;
-
-static Capture *capture_with(unsigned long long id) {
-    for (Capture *capture = captures; id && capture; capture = capture->next)
-        if (capture->id == id) return capture;
-    return NULL;
-}
-/* The rules of cudaThreadExchangeStreamCaptureMode. */
-int capture_forbids(void) {
-    int result = SUCCESS;
-    for (Capture *capture = captures; capture; capture = capture->next) {
-        bool own = capture->thread == &thread_mode;
-        if (thread_mode != RELAXED_MODE && ((own && capture->mode != RELAXED_MODE) ||
-                                            (!own && thread_mode == GLOBAL_MODE && capture->mode == GLOBAL_MODE))) {
-            capture->status = INVALIDATED;
-            result = CAPTURE_UNSUPPORTED;
-        }
-    }
-    return result;
-}
-
 /* ---- streams ---------------------------------------------------------------------------------------------------
  * Handles are small numbers in order of creation, so that the `stream` of a snapshot is the same in every run. */
-struct Stream {
-    int device, priority;
-    unsigned flags;
-    unsigned long long capture; /* the capture's id, 0 for none */
-};
 #define FIRST_HANDLE 0x1000u
 #define HANDLE_STEP 0x10u
 static Stream **streams;
 static size_t stream_count, stream_room;
 static Stream default_streams[MAX_DEVICES];
 
-static Stream *stream_of(Stream *handle) {
+Stream *stream_of(Stream *handle) {
     uintptr_t number = (uintptr_t)handle;
     if (number <= 2) return &default_streams[current_device()]; /* NULL, cudaStreamLegacy, cudaStreamPerThread */
     size_t index = (number - FIRST_HANDLE) / HANDLE_STEP;
     return number >= FIRST_HANDLE && index < stream_count ? streams[index] : NULL;
 }
-static Capture *capture_of(Stream *handle) {
-    Stream *stream = stream_of(handle);
-    return stream ? capture_with(stream->capture) : NULL;
-}
-bool is_capturing(Stream *handle) { return capture_of(handle) != NULL; }
-void note_work(Stream *handle) {
-    Capture *capture = captures ? capture_of(handle) : NULL;
-    if (capture) capture->graph->nodes++;
-}
+Stream *stream_at(size_t index) { return streams[index]; }
+size_t streams_created(void) { return stream_count; }
 
 EXPORT int cudaStreamCreateWithPriority(Stream **handle, unsigned flags, int priority) {
     LOCKED;
@@ -94,13 +45,14 @@ EXPORT int cudaStreamDestroy(Stream *handle) {
     Stream *stream = stream_of(handle);
     if (!stream || (uintptr_t)handle <= 2) return fail(INVALID_HANDLE);
     streams[((uintptr_t)handle - FIRST_HANDLE) / HANDLE_STEP] = NULL;
+    clear_nodes(&stream->frontier);
     free(stream);
     return SUCCESS;
 }
 EXPORT int cudaStreamQuery(Stream *handle) {
     LOCKED;
     if (!stream_of(handle)) return fail(INVALID_HANDLE);
-    Capture *capture = capture_of(handle);
+    Capture *capture = capture_with(stream_of(handle)->capture);
     if (!capture) return SUCCESS;
     capture->status = INVALIDATED;
     return fail(CAPTURE_UNSUPPORTED);
@@ -145,6 +97,7 @@ typedef struct {
     unsigned flags;
     bool recorded;
     unsigned long long capture; /* the capture in which it was last recorded, 0 for none */
+    Nodes frontier;             /* the captured work that waiting for it waits for */
     struct timespec time;       /* of the host: device work takes no time, so this is when it was done */
 } Event;
 #define NO_TIMING 2u       /* cudaEventDisableTiming */
@@ -159,6 +112,7 @@ EXPORT int cudaEventCreateWithFlags(Event **event, unsigned flags) {
 EXPORT int cudaEventCreate(Event **event) { return cudaEventCreateWithFlags(event, 0); }
 EXPORT int cudaEventDestroy(Event *event) {
     if (!event) return fail(INVALID_HANDLE);
+    clear_nodes(&event->frontier);
     free(event);
     return SUCCESS;
 }
@@ -166,9 +120,11 @@ EXPORT int cudaEventRecordWithFlags(Event *event, Stream *handle, unsigned flags
     LOCKED;
     Stream *stream = stream_of(handle);
     if (!event || !stream) return fail(INVALID_HANDLE);
-    if (flags & EXTERNAL_EVENT) note_work(handle);
+    if (flags & EXTERNAL_EVENT) note_work(handle, EVENT_RECORD_NODE);
     event->recorded = true;
     event->capture = flags & EXTERNAL_EVENT ? 0 : stream->capture;
+    clear_nodes(&event->frontier);
+    if (event->capture) add_nodes(&event->frontier, &stream->frontier);
     clock_gettime(CLOCK_MONOTONIC, &event->time);
     return SUCCESS;
 }
@@ -202,139 +158,16 @@ EXPORT int cudaStreamWaitEvent(Stream *handle, const Event *event, unsigned flag
     if (!event || !stream) return fail(INVALID_HANDLE);
     Capture *own = capture_with(stream->capture), *other = capture_with(event->capture);
     if (flags & EXTERNAL_EVENT || !event->recorded) return SUCCESS;
-    if (other && !own)
-        stream->capture = other->id; /* the stream joins the capture */
-    else if (own && own != other) {  /* captured work may not wait for work outside the capture */
+    if (own && own != other) { /* captured work may not wait for work outside the capture */
         own->status = INVALIDATED;
         return fail(other ? CAPTURE_MERGE : CAPTURE_ISOLATION);
     }
+    if (other) { /* the stream joins the capture, or is already in it */
+        stream->capture = other->id;
+        add_nodes(&stream->frontier, &event->frontier);
+    }
     return SUCCESS;
 }
-
-/* ---- capturing ------------------------------------------------------------------------------------------------- */
-static int begin_capture(Stream *handle, Graph *graph, int mode) {
-    static unsigned long long last_id;
-    Stream *stream = stream_of(handle);
-    if (!stream) return fail(INVALID_HANDLE);
-    if ((uintptr_t)handle <= 1) return fail(CAPTURE_UNSUPPORTED); /* the legacy stream cannot be captured */
-    if (stream->capture) return fail(ILLEGAL_STATE);
-    Capture *capture = calloc(1, sizeof *capture);
-    if (!graph) graph = calloc(1, sizeof *graph);
-    if (!capture || !graph) abort();
-    *capture = (Capture){++last_id, mode, ACTIVE, &thread_mode, graph, captures};
-    captures = capture;
-    stream->capture = capture->id;
-    return SUCCESS;
-}
-EXPORT int cudaStreamBeginCapture(Stream *handle, int mode) {
-    LOCKED;
-    return begin_capture(handle, NULL, mode);
-}
-EXPORT int cudaStreamBeginCaptureToGraph(Stream *handle, Graph *graph, const void *dependencies, const void *edges,
-                                         size_t count, int mode) {
-    LOCKED;
-    (void)dependencies, (void)edges, (void)count;
-    return graph ? begin_capture(handle, graph, mode) : fail(INVALID_VALUE);
-}
-EXPORT int cudaStreamEndCapture(Stream *handle, Graph **graph) {
-    LOCKED;
-    Capture *capture = capture_of(handle);
-    *graph = NULL;
-    if (!capture) return fail(ILLEGAL_STATE);
-    for (Capture **link = &captures; *link; link = &(*link)->next)
-        if (*link == capture) {
-            *link = capture->next;
-            break;
-        }
-    for (size_t i = 0; i < stream_count; i++)
-        if (streams[i] && streams[i]->capture == capture->id) streams[i]->capture = 0;
-    int status = capture->status;
-    if (status == ACTIVE)
-        *graph = capture->graph;
-    else
-        free(capture->graph);
-    free(capture);
-    return status == ACTIVE ? SUCCESS : fail(CAPTURE_INVALIDATED);
-}
-EXPORT int cudaStreamIsCapturing(Stream *handle, int *status) {
-    LOCKED;
-    if (!stream_of(handle)) return fail(INVALID_HANDLE);
-    Capture *capture = capture_of(handle);
-    *status = capture ? capture->status : NONE;
-    return SUCCESS;
-}
-/* One body for the three signatures: CUDA 12 has _v2 (six parameters) and _v3 (edges before the count, as CUDA 13). */
-static int capture_info(Stream *handle, int *status, unsigned long long *id, Graph **graph) {
-    LOCKED;
-    if (!stream_of(handle)) return fail(INVALID_HANDLE);
-    Capture *capture = capture_of(handle);
-    *status = capture ? capture->status : NONE;
-    if (capture && id) *id = capture->id;
-    if (capture && graph) *graph = capture->graph;
-    return SUCCESS;
-}
-EXPORT int cudaStreamGetCaptureInfo_v3(Stream *handle, int *status, unsigned long long *id, Graph **graph,
-                                       const void ***dependencies, const void **edges, size_t *count) {
-    if (dependencies) *dependencies = NULL;
-    if (edges) *edges = NULL;
-    if (count) *count = 0;
-    return capture_info(handle, status, id, graph);
-}
-EXPORT int cudaStreamGetCaptureInfo_v2(Stream *handle, int *status, unsigned long long *id, Graph **graph,
-                                       const void ***dependencies, size_t *count) {
-    return cudaStreamGetCaptureInfo_v3(handle, status, id, graph, dependencies, NULL, count);
-}
-#if CUDART_VERSION >= 13000
-EXPORT int cudaStreamGetCaptureInfo(Stream *handle, int *status, unsigned long long *id, Graph **graph,
-                                    const void ***dependencies, const void **edges, size_t *count) {
-    return cudaStreamGetCaptureInfo_v3(handle, status, id, graph, dependencies, edges, count);
-}
-#else
-EXPORT int cudaStreamGetCaptureInfo(Stream *handle, int *status, unsigned long long *id) {
-    return capture_info(handle, status, id, NULL);
-}
-#endif
-EXPORT int cudaThreadExchangeStreamCaptureMode(int *mode) {
-    int before = thread_mode;
-    thread_mode = *mode;
-    *mode = before;
-    return SUCCESS;
-}
-
-/* ---- graphs: a number of nodes; launching one does nothing --------------------------------------------------------- */
-EXPORT int cudaGraphCreate(Graph **graph, unsigned flags) {
-    (void)flags;
-    *graph = calloc(1, sizeof **graph);
-    return *graph ? SUCCESS : fail(OUT_OF_MEMORY);
-}
-EXPORT int cudaGraphDestroy(Graph *graph) {
-    free(graph);
-    return SUCCESS;
-}
-EXPORT int cudaGraphGetNodes(const Graph *graph, void **nodes, size_t *count) {
-    static atomic_flag said = ATOMIC_FLAG_INIT;
-    if (nodes) return refuse("cudaGraphGetNodes (the nodes themselves)", NULL, NOT_SUPPORTED, &said);
-    *count = graph->nodes;
-    return SUCCESS;
-}
-EXPORT int cudaGraphInstantiateWithFlags(Graph **executable, const Graph *graph, unsigned long long flags) {
-    (void)flags;
-    *executable = calloc(1, sizeof **executable);
-    if (!*executable) return fail(OUT_OF_MEMORY);
-    **executable = *graph;
-    return SUCCESS;
-}
-EXPORT int cudaGraphInstantiate(Graph **executable, const Graph *graph, unsigned long long flags) {
-    return cudaGraphInstantiateWithFlags(executable, graph, flags);
-}
-EXPORT int cudaGraphExecDestroy(Graph *executable) { return cudaGraphDestroy(executable); }
-EXPORT int cudaGraphLaunch(const Graph *executable, Stream *handle) {
-    LOCKED;
-    (void)executable;
-    note_work(handle);
-    return SUCCESS;
-}
-NOTHING_TO_DO(cudaGraphUpload)
 
 /* ---- host functions in stream order: their turn comes at once ------------------------------------------------------ */
 typedef void (*HostFunction)(void *);
@@ -364,7 +197,7 @@ static int launch(Dim3 grid, Dim3 block, Stream *handle) {
     LOCKED;
     if (!grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z || block.x * block.y * block.z > 1024)
         return fail(INVALID_CONFIGURATION);
-    note_work(handle);
+    note_work(handle, KERNEL_NODE);
     return SUCCESS;
 }
 EXPORT int cudaLaunchKernel(const void *function, Dim3 grid, Dim3 block, void **arguments, size_t shared, Stream *handle) {

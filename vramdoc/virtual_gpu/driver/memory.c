@@ -328,7 +328,7 @@ EXPORT int cudaMemcpy(void *to, const void *from, size_t bytes, int kind) {
 }
 EXPORT int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, Stream *stream) {
     LOCKED;
-    note_work(stream);
+    note_work(stream, COPY_NODE);
     return copy_rows(to, 0, from, 0, bytes, 1, kind);
 }
 EXPORT int cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows, int kind) {
@@ -338,19 +338,19 @@ EXPORT int cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from
 EXPORT int cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
                              int kind, Stream *stream) {
     LOCKED;
-    note_work(stream);
+    note_work(stream, COPY_NODE);
     return copy_rows(to, to_pitch, from, from_pitch, width, rows, kind);
 }
 EXPORT int cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes, Stream *stream) {
     LOCKED;
     (void)to, (void)to_device, (void)from, (void)from_device, (void)bytes;
-    note_work(stream);
+    note_work(stream, COPY_NODE);
     return SUCCESS;
 }
 EXPORT int cudaMemsetAsync(void *pointer, int value, size_t bytes, Stream *stream) {
     LOCKED;
     (void)pointer, (void)value, (void)bytes;
-    note_work(stream);
+    note_work(stream, MEMSET_NODE);
     return SUCCESS;
 }
 NOTHING_TO_DO(cudaMemset)

@@ -33,7 +33,7 @@ EXPORT int cuLaunchKernel(const void *function, unsigned grid_x, unsigned grid_y
     LOCKED;
     (void)shared, (void)arguments, (void)extra;
     if (!function || !grid_x || !grid_y || !grid_z || !block_x || !block_y || !block_z) return INVALID_VALUE;
-    note_work(stream);
+    note_work(stream, KERNEL_NODE);
     return SUCCESS;
 }
 
