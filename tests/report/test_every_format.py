@@ -10,7 +10,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.report.samples import SAMPLES
-from vramdoc.report.formats import FORMATS, find_format, format_of_file
+from vramdoc.errors import UsageError
+from vramdoc.report.formats import FORMATS, find_format
 from vramdoc.report.to_github import render_github
 from vramdoc.report.to_json import render_json
 from vramdoc.report.to_markdown import LIMIT, render_markdown
@@ -163,14 +164,7 @@ def test_equal_runs_differ_only_under_timing() -> None:
     assert first == second
 
 
-def test_formats_are_found_by_name_and_by_extension() -> None:
-    from pathlib import PurePath
-
-    from vramdoc.errors import UsageError
-
-    assert find_format("json").extension == ".json"
-    assert format_of_file(PurePath("ticket.MD")).name == "markdown"
+def test_formats_are_found_by_name() -> None:
+    assert find_format("json").name == "json"
     with pytest.raises(UsageError, match="no format 'pdf'"):
         find_format("pdf")
-    with pytest.raises(UsageError, match="pdf"):
-        format_of_file(PurePath("ticket.pdf"))

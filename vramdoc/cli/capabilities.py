@@ -33,7 +33,7 @@ def describe(app: typer.Typer) -> dict[str, Any]:
     """Everything there is, by kind, as plain values."""
     from vramdoc import __version__
     from vramdoc.allocator.releases import RULES as RELEASES
-    from vramdoc.cli.publish import STDOUT_FORMATS
+    from vramdoc.report.formats import FORMATS
     from vramdoc.cli.values import CACHES, WORKLOADS
     from vramdoc.diagnose.rules import RULES
     from vramdoc.lint import RULES as LINT_RULES
@@ -49,7 +49,7 @@ def describe(app: typer.Typer) -> dict[str, Any]:
         "lint_rules": sorted(rule.id for rule in LINT_RULES),
         "virtual_gpus": sorted(GPUS),
         "torch_releases": list(RELEASES),
-        "formats": list(STDOUT_FORMATS),
+        "formats": list(FORMATS),
         "workloads": list(WORKLOADS),
         "caches": list(CACHES),
     }

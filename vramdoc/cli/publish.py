@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vramdoc.cli import terminal
-from vramdoc.errors import UsageError
+from vramdoc.errors import StorageProblem, UsageError
 
 if TYPE_CHECKING:
     from vramdoc.report.contents import Report
-
-STDOUT_FORMATS = ("terminal", "json", "markdown", "github")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,21 +49,19 @@ def chosen_format(name: str | None, *, json_output: bool) -> str:
     """
     if json_output:
         return "json"
-    if name is None:
-        return "terminal"
-    if name not in STDOUT_FORMATS:
-        raise UsageError(
-            f"--format {name!r} is not known", f"choose from {', '.join(STDOUT_FORMATS)}"
-        )
-    return name
+    from vramdoc.report.formats import find_format
+
+    return find_format(name or "terminal").name
 
 
 def publish(report: Report, outputs: Outputs) -> None:
     """Write the report everywhere it was asked for."""
     from vramdoc.report.privacy import redact
 
-    clean = redact(report, include_private=outputs.include_private)
+    clean = redact(report, include_private=outputs.include_private, names=_names_of_this_machine())
     terminal.show(_stdout(clean, outputs))
+    if outputs.format == "github":
+        _add_job_summary(clean)
     if outputs.report_file is not None:
         from vramdoc.report.to_markdown import render_markdown
 
@@ -86,18 +82,10 @@ def publish(report: Report, outputs: Outputs) -> None:
 
 
 def _stdout(report: Report, outputs: Outputs) -> str:
-    if outputs.format == "json":
-        from vramdoc.report.to_json import render_json
+    if outputs.format != "terminal":
+        from vramdoc.report.formats import find_format
 
-        return render_json(report)
-    if outputs.format == "markdown":
-        from vramdoc.report.to_markdown import render_markdown
-
-        return render_markdown(report)
-    if outputs.format == "github":
-        from vramdoc.report.to_github import render_github
-
-        return render_github(report)
+        return find_format(outputs.format).render(report)
     import sys
 
     from vramdoc.report.to_terminal import render_terminal
@@ -111,3 +99,38 @@ def _stdout(report: Report, outputs: Outputs) -> str:
         verbose=outputs.verbose,
         quiet=outputs.quiet,
     )
+
+
+def _names_of_this_machine() -> set[str]:
+    """Who and where we are, so that a report can be kept free of it."""
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name (OSError from Python 3.13 on)
+        user = ""
+    return {user, socket.gethostname()}
+
+
+def _add_job_summary(report: Report) -> None:
+    """Append the ticket report to the summary of a GitHub Actions job, where one is running.
+
+    Raises:
+        StorageProblem: the runner's file cannot be written.
+    """
+    import os
+
+    from vramdoc.report.to_github import SUMMARY_VARIABLE, render_job_summary
+
+    path = os.environ.get(SUMMARY_VARIABLE)
+    if not path:
+        return
+    try:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(render_job_summary(report))
+    except OSError as error:
+        raise StorageProblem(
+            f"{SUMMARY_VARIABLE} cannot be written: {error.strerror or error}",
+            "unset it to go without a summary",
+        ) from error

@@ -30,6 +30,8 @@ CELLS = {
 }
 """State of a cell: character, ASCII form, style."""
 
+ROUNDING = 512
+"""Part of the device below which figures printed to two decimals need not add up."""
 MAX_GROUPS = 6
 """Rows of pools that are drawn; the rest is named with its bytes."""
 PURE = 7 / 8
@@ -288,7 +290,9 @@ def _device_parts(oom: OomAnatomy, total: int) -> list[tuple[str, int, str, str,
     others = sum(_bytes(fact) for fact in oom.other_processes)
     own_rest = max(0, _bytes(oom.process) - reserved)
     free = _bytes(oom.free)
-    unexplained = max(0, total - reserved - own_rest - others - free)
+    unexplained = total - reserved - own_rest - others - free
+    if unexplained * ROUNDING < total:
+        unexplained = 0
     parts = [
         ("allocated", allocated, "█", "#", "blue"),
         ("reserved, unallocated", reserved - allocated, "▒", "+", "yellow"),
