@@ -38,7 +38,10 @@ def build_scanner(
     *, cache: Path | None = None, environment: Mapping[str, str] = os.environ
 ) -> Path | None:
     """Path of the compiled scanner; see ``compile_once``."""
-    return compile_once(SOURCE, name="scanner", cache=cache, environment=environment)
+    headers = sorted(SOURCE.parent.glob("*.h"))
+    return compile_once(
+        SOURCE, name="scanner", headers=headers, cache=cache, environment=environment
+    )
 
 
 def compile_once(
