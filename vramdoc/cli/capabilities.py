@@ -33,11 +33,11 @@ def describe(app: typer.Typer) -> dict[str, Any]:
     """Everything there is, by kind, as plain values."""
     from vramdoc import __version__
     from vramdoc.allocator.releases import RULES as RELEASES
-    from vramdoc.report.formats import FORMATS
     from vramdoc.cli.values import CACHES, WORKLOADS
     from vramdoc.diagnose.rules import RULES
     from vramdoc.lint import RULES as LINT_RULES
     from vramdoc.prescribe.catalogue import CATALOGUE as PRESCRIPTIONS
+    from vramdoc.report.formats import FORMATS
     from vramdoc.virtual_gpu.catalogue import CATALOGUE as GPUS
 
     return {
