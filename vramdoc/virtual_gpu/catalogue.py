@@ -67,7 +67,7 @@ def _load(text: str) -> dict[str, GpuModel]:
             context_bytes=entry.get("context_bytes", defaults["context_bytes"]),
             cublas_handle_bytes=entry.get("cublas_handle_bytes", defaults["cublas_handle_bytes"]),
             aliases=tuple(entry.get("aliases", ())),
-            sources=MappingProxyType({**defaults["sources"], "total_bytes": entry["source"]}),
+            sources=MappingProxyType({**defaults["sources"], **entry["sources"]}),
         )
     return models
 

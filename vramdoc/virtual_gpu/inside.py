@@ -10,6 +10,20 @@ from typing import Any
 
 from vramdoc.errors import DeviceUnavailable
 
+NOTES = (
+    (
+        "The virtual GPU keeps accounts of memory and computes nothing: values read back are zeros, "
+        "and code that branches on one may take another path than on a real GPU."
+    ),
+    (
+        "cuDNN is off on the virtual GPU, for attention too: PyTorch's own kernels run, whose "
+        "workspaces may differ."
+    ),
+    "Triton, cuSOLVER, cuFFT, cuSPARSE and NCCL need a real GPU: what uses them fails and says so.",
+    "What the CUDA context and a cuBLAS handle take are the catalogue's figures.",
+)
+"""What differs from a real run, for the recording."""
+
 
 def is_active() -> bool:
     """Whether this process runs on the virtual GPU: its library answers, whatever the environment says."""
@@ -33,9 +47,4 @@ def prepare_torch(torch: Any) -> list[str]:
     torch.backends.cudnn.enabled = False
     if hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
         torch.backends.cuda.enable_cudnn_sdp(False)  # noqa: FBT003 - torch's signature
-    return [
-        "The virtual GPU keeps accounts of memory and computes nothing: values read from the device are zeros.",
-        "cuDNN is off on the virtual GPU, for attention too: PyTorch's own kernels run, whose workspaces may differ.",
-        "Triton, cuSOLVER, cuFFT, cuSPARSE and NCCL need a real GPU; what uses them fails and names itself.",
-        "The sizes of the CUDA context and of a cuBLAS handle are the catalogue's figures.",
-    ]
+    return list(NOTES)
