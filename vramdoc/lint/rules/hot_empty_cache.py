@@ -161,12 +161,23 @@ def _now_and_then(source: Source, node: ast.AST) -> bool:
     loop = next(source.loops(node), None)
     for up in source.ancestors(node):
         if up is loop or isinstance(up, DEFINITIONS):
-            return False
+            break
         if isinstance(up, ast.ExceptHandler):
             return True
         if isinstance(up, ast.If) and not _asks_for_cuda(up.test):
             return True
-    return False
+    return loop is not None and _after_failure(source, node, loop)
+
+
+def _after_failure(source: Source, node: ast.AST, loop: ast.For | ast.AsyncFor | ast.While) -> bool:
+    """Behind a ``try`` that leaves the turn when it succeeds: what follows runs after a failure only."""
+    return any(
+        isinstance(statement, ast.Try)
+        and isinstance(statement.body[-1], (ast.Return, ast.Break, ast.Continue))
+        and source.position[statement] < source.position[node]
+        and not source.within(node, statement)
+        for statement in loop.body
+    )
 
 
 def _asks_for_cuda(test: ast.AST) -> bool:
