@@ -171,10 +171,55 @@ def test_the_hint_is_contradicted_on_windows_and_when_it_is_on_already():
 @pytest.mark.parametrize("wording", WORDINGS)
 def test_a_message_that_is_cut_off_before_its_figures_is_never_judged(wording: str):
     text = WORDINGS[wording](Numbers())
-    end = text.index("free") if "free" in text else text.index("Device limit")
-    for length in range(0, end - 12, 7):
+    end = text.rindex("iB")
+    for length in range(0, end - 2, 7):
         case = text_case(text[:length] or "x")
         assert leading(case) == "undecided", text[:length]
+
+
+def test_a_small_request_below_the_idle_cache_proves_nothing():
+    small = message(requested=2 / 1024, total=11.91, free=0.001, allocated=10.89, unallocated=0.4)
+    assert leading(small) == "true-capacity"
+
+
+def test_free_bytes_just_above_the_request_are_not_called_short():
+    case = message(
+        requested=32 / 1024,
+        total=4,
+        free=41.56 / 1024,
+        allocated=2.58,
+        unallocated=0.002,
+        process=3.44,
+    )
+    assert leading(case) == "true-capacity"
+    assert "hardly more than the request" in said(case)
+
+
+def test_hidden_memory_is_someone_elses_even_when_this_process_is_listed():
+    case = message(requested=1, total=24, free=0.1, allocated=3, unallocated=0.1, process=4)
+    assert leading(case) == "foreign-process"
+
+
+def test_a_bare_error_inside_a_graph_capture_is_the_captures():
+    frames = (
+        '  File "/x/torch/cuda/graphs.py", line 84, in capture_end\n    super().capture_end()\n'
+    )
+    assert (
+        leading(text_case(frames + "RuntimeError: CUDA error: out of memory"))
+        == "graph-private-pool"
+    )
+
+
+def test_on_a_mac_what_pytorch_holds_is_told_from_what_others_hold():
+    text = "RuntimeError: MPS backend out of memory (MPS allocated: {} GB, other allocations: {} GB, max allowed: 18.13 GB). Tried to allocate 1.00 GB on private pool."
+    assert leading(text_case(text.format("17.68", "0.01"))) == "true-capacity"
+    assert leading(text_case(text.format("3.00", "15.00"))) == "memory-limit"
+
+
+def test_a_request_that_nearly_fits_the_card_is_not_called_absurd():
+    case = message(requested=16, total=15.24, free=15.09, allocated=0, unallocated=0)
+    assert leading(case) == "true-capacity"
+    assert "alone exceeds" in said(case)
 
 
 @given(

@@ -25,6 +25,8 @@ STRONG_SHARE = 0.10
 FOREIGN_SHARE = 0.25
 """Largest share of a device ever seen for one process's own memory outside the pool is 15 %; from a quarter on, unexplained
 memory is someone else's."""
+SEGMENT = 20 * MIB
+"""What a request of 1 to 10 MiB asks from CUDA (kLargeBuffer)."""
 DRIVER_SLACK = 30 * MIB
 """The driver cannot hand out the very last bytes, and printed figures are rounded."""
 
@@ -75,7 +77,9 @@ def shortage(case: Case) -> Shortage | None:
     if sums is None:
         return None
     sums = _with_manifest(sums, case)
-    situation = _situation(sums)
+    backend = case.oom.extra.get("backend") if case.oom is not None else None
+    prints_no_idle = backend is not None and backend.value == "async"
+    situation = _situation(sums, is_whole=sums.reserved is not None or prints_no_idle)
     full = situation is Situation.FULL
     held = _held(sums, case) if full else {}
     short = sums.short or 0
@@ -140,7 +144,8 @@ def _with_manifest(sums: Balance, case: Case) -> Balance:
     )
 
 
-def _situation(sums: Balance) -> Situation:
+def _situation(sums: Balance, *, is_whole: bool) -> Situation:
+    """The branch; a message that is cut off before the pool's own figures (not ``is_whole``) decides nothing."""
     total, free, reserved = sums.total, sums.free, sums.reserved
     if total is not None and sums.requested > total:
         return Situation.TOO_LARGE
@@ -150,7 +155,7 @@ def _situation(sums: Balance) -> Situation:
         and reserved > total + max(sums.rounding, DRIVER_SLACK)
     ):
         return Situation.SPILLED
-    if free is None or total is None:
+    if free is None or total is None or sums.allocated is None or not is_whole:
         return Situation.NO_FIGURES
     has_room = free >= sums.requested + DRIVER_SLACK
     if (
@@ -166,15 +171,13 @@ def _held(sums: Balance, case: Case) -> dict[str, int]:
     """Bytes that each cause outside the live tensors holds beyond what is normal."""
     normal = normal_non_pytorch(sums.total)
     held = {"graph-private-pool": sums.private_pools}
-    if sums.others is not None:
-        held["foreign-process"] = sums.others
+    hidden = (sums.unexplained or 0) - normal
+    held["foreign-process"] = (sums.others or 0) + max(0, hidden)
     if sums.non_pytorch is not None:
         own = sums.non_pytorch - normal
         # Graphs that are being captured lie outside the pool; releases before 2.4 print no private-pool figure at all.
         captured = capturing(case) and own > sums.private_pools
         held["graph-private-pool" if captured else "non-pytorch-memory"] = own
-    elif sums.unexplained is not None:
-        held["foreign-process"] = max(held.get("foreign-process", 0), sums.unexplained - normal)
     return {cause: size for cause, size in held.items() if size > 0}
 
 
@@ -202,8 +205,16 @@ def _is_material(cause: str, size: int, sums: Balance) -> bool:
 
 
 def _could_be_packed(sums: Balance) -> bool:
-    """Whether idle bytes of the pool could have served the request, alone or with what is free, and are more than rounding."""
+    """Whether idle bytes of the pool could have served the request, and are more than rounding.
+
+    Any small request prints as one segment (2 or 20 MiB), so being smaller than the idle bytes tells nothing of it.
+
+    Idle bytes below the request serve it only together with free ones, which classic segments cannot do: then they count
+    only where they are a plain share of the pool.
+    """
     idle = sums.unallocated
-    if idle is None or not sums.reserved or idle < ROUNDING_SLACK * sums.reserved:
+    if idle is None or not sums.reserved or idle < (sums.short or 0):
         return False
-    return idle + (sums.free or 0) >= sums.requested and idle >= (sums.short or 0)
+    tells = idle >= sums.requested > SEGMENT
+    share = ROUNDING_SLACK if tells else STRONG_SHARE
+    return idle >= share * sums.reserved and idle + (sums.free or 0) >= sums.requested

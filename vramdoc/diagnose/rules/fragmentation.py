@@ -10,6 +10,7 @@ from vramdoc.diagnose.remarks import remarks
 from vramdoc.diagnose.rule import Rule
 from vramdoc.diagnose.shortage import (
     ROUNDING_SLACK,
+    SEGMENT,
     STRONG_SHARE,
     Shortage,
     Situation,
@@ -73,7 +74,11 @@ def _confidence(case: Case, found: Shortage) -> Confidence:
     """Block lists decide; sums of a message make it plausible, the more so the larger the idle share."""
     if case.oom is not None and case.oom.largest_hole is not None:
         return Confidence.HIGH
-    return Confidence.MEDIUM if found.idle_share >= STRONG_SHARE else Confidence.LOW
+    plain = (
+        found.idle_share >= STRONG_SHARE
+        and (found.balance.unallocated or 0) >= found.balance.requested > SEGMENT
+    )
+    return Confidence.MEDIUM if plain else Confidence.LOW
 
 
 def _hole(case: Case) -> str:

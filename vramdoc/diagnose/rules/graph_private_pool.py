@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from vramdoc.diagnose.answers import cite, confirmed, ruled_out, undecided
-from vramdoc.diagnose.failing import figures, size, without_figures
+from vramdoc.crashlog.incident import Incident
+from vramdoc.diagnose.answers import cite, confirmed, quote, ruled_out, undecided
+from vramdoc.diagnose.failing import figures, size, unnumbered, without_figures
 from vramdoc.diagnose.remarks import remarks
 from vramdoc.diagnose.rule import Rule
-from vramdoc.diagnose.shortage import Shortage, shortage
+from vramdoc.diagnose.shortage import Shortage, capturing, shortage
 from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
 from vramdoc.evidence.anatomy import failed_request
 from vramdoc.evidence.case import Case
@@ -18,7 +19,10 @@ def judge(case: Case) -> Verdict:
     """Confirm when idle private pools, or graphs that the log shows being captured, hold what is lacking."""
     found = shortage(case)
     if found is None:
-        return without_figures(ID, case)
+        bare = unnumbered(case)
+        return (
+            _in_capture(bare) if bare is not None and capturing(case) else without_figures(ID, case)
+        )
     if ID in found.sufficient:
         return _confirmed(case, found)
     sums = found.balance
@@ -35,6 +39,15 @@ def judge(case: Case) -> Verdict:
             ["an allocator snapshot, or the same run with graphs off (enforce_eager)"],
         )
     return ruled_out(ID, "No private pool holds idle memory.")
+
+
+def _in_capture(bare: Incident) -> Verdict:
+    return confirmed(
+        ID,
+        "Memory ran out while a CUDA graph was being captured; the text prints no figures. What an engine leaves free beside its KV cache was too little for the graphs.",
+        [quote(bare)],
+        confidence=Confidence.MEDIUM,
+    )
 
 
 def _confirmed(case: Case, found: Shortage) -> Verdict:

@@ -69,7 +69,8 @@ def judge(case: Case) -> Verdict:
         return _said(log, said)
     if pinned := _pinned_failure(log):
         return pinned
-    killed = log.first("killed")
+    kills = sorted(log.all("killed"), key=lambda kill: kill.wording == "launcher")
+    killed = kills[0] if kills else None
     if killed is not None and log.first(*_OTHER_FAILURES) is None:
         return _killed(log, killed)
     if text_is_silent(case):

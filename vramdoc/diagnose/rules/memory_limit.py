@@ -7,7 +7,7 @@ from vramdoc.diagnose.failing import figures, size, where, without_figures
 from vramdoc.diagnose.remarks import remarks
 from vramdoc.diagnose.rule import Rule
 from vramdoc.diagnose.shortage import Shortage, Situation, normal_non_pytorch, shortage
-from vramdoc.diagnose.verdict import Confidence, Verdict
+from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
 from vramdoc.evidence.case import Case
 from vramdoc.units import GIB
 
@@ -82,6 +82,7 @@ def _mps(case: Case, found: Shortage) -> Verdict:
     if sums.allowed is None or sums.allocated is None:
         return undecided(ID, "The MPS message is cut off.", ["its figures"])
     used = sums.allocated + others
+    own_fills_it = sums.allocated > others
     return confirmed(
         ID,
         f"The MPS limit is reached: {size(sums.allocated)} of PyTorch and {size(others)} of other allocations are {size(used)}; with the request of {size(sums.requested)} that passes the allowed {size(sums.allowed)}.",
@@ -91,6 +92,7 @@ def _mps(case: Case, found: Shortage) -> Verdict:
             derived("used", used, "MPS allocated + other allocations"),
         ),
         confidence=Confidence.MEDIUM,
+        severity=Severity.WARNING if own_fills_it else Severity.ERROR,
         explains=used + sums.requested - sums.allowed,
         notes=[
             "Setting PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 removes the guard and adds no memory; it must be in the environment before Python starts.",

@@ -6,7 +6,7 @@ from vramdoc.diagnose.answers import confirmed, ruled_out, undecided
 from vramdoc.diagnose.failing import figures, size, where, without_figures
 from vramdoc.diagnose.remarks import remarks
 from vramdoc.diagnose.rule import Rule
-from vramdoc.diagnose.shortage import Shortage, Situation, shortage
+from vramdoc.diagnose.shortage import ROUNDING_SLACK, Shortage, Situation, shortage
 from vramdoc.diagnose.verdict import Confidence, Verdict
 from vramdoc.evidence.case import Case
 
@@ -95,17 +95,20 @@ def _summary(case: Case, found: Shortage) -> str:
             f"and live tensors ({size(sums.live)}) are more than the device has."
         )
     full = f"{here[0].upper()}{here[1:]} is full: live tensors hold {size(sums.live)} of {size(sums.total)}"
-    if (
-        sums.free
-        and abs(sums.free - sums.requested) <= sums.rounding
-        and sums.free > sums.requested // 2
-    ):
+    if sums.free and size(sums.free) == size(sums.requested):
         return (
             f"{full}; the request of {size(sums.requested)} and the free {size(sums.free)} are equal within rounding (two printed decimals), "
             "and the driver cannot hand out the very last bytes."
         )
+    if (sums.short or 0) <= 0:
+        return f"{full}; the free {size(sums.free)} are hardly more than the request of {size(sums.requested)}, and the driver cannot hand out the very last bytes."
     if sums.unallocated is None:
         return f"{full}, and the request of {size(sums.requested)} finds {size(sums.free)} free."
+    if (sums.unallocated or 0) >= (sums.short or 0) and found.idle_share >= ROUNDING_SLACK:
+        return (
+            f"{full}. The idle cache of {size(sums.unallocated)} is smaller than the request of {size(sums.requested)}; only together with the free {size(sums.free)} would it "
+            "suffice, which classic segments cannot do."
+        )
     if (sums.unallocated or 0) >= (sums.short or 0):
         return (
             f"{full}. The idle cache of {size(sums.unallocated)} exceeds the {size(sums.short)} that the request lacks, but it is only "
@@ -123,8 +126,36 @@ def _had_room(case: Case, found: Shortage) -> str:
     return f"{where(case)} had {size(sums.free)} free for a request of {size(sums.requested)} ({times} times as much): by these figures it is not full."
 
 
+def _metal(case: Case, found: Shortage) -> Verdict | None:
+    """MPS: the allowed bytes are most of a Mac's memory by default, so what PyTorch itself holds fills it."""
+    oom, sums = case.oom, found.balance
+    other = oom.extra.get("other_allocations") if oom is not None else None
+    if (
+        other is None
+        or not isinstance(other.value, int)
+        or sums.allowed is None
+        or sums.allocated is None
+    ):
+        return None
+    if sums.allocated <= other.value:
+        return ruled_out(
+            ID,
+            f"PyTorch itself holds only {size(sums.allocated)}; other allocations hold {size(other.value)}.",
+            confidence=Confidence.MEDIUM,
+        )
+    return confirmed(
+        ID,
+        f"The Mac's memory is full: PyTorch holds {size(sums.allocated)} of the {size(sums.allowed)} that MPS may use, other allocations {size(other.value)}, and a request of {size(sums.requested)} came on top.",
+        (*figures(case, found), other),
+        confidence=Confidence.MEDIUM,
+        explains=sums.allocated,
+    )
+
+
 def _open(case: Case, found: Shortage) -> Verdict:
     sums = found.balance
+    if metal := _metal(case, found):
+        return metal
     if found.situation is Situation.FULL:
         rest = (sums.total or 0) - (sums.allocated or 0) - (sums.free or 0)
         return undecided(
@@ -149,8 +180,8 @@ def _open(case: Case, found: Shortage) -> Verdict:
         )
     return undecided(
         ID,
-        "The message does not say how much of the device was free.",
-        ["the free and total figures of the device"],
+        "The message does not print all that a judgement needs.",
+        ["the free, total, allocated and reserved figures (the rest of the message)"],
         evidence=figures(case, found),
     )
 
