@@ -83,6 +83,24 @@ def test_reserved_bytes_agree_with_the_timeline(path: Path) -> None:
         assert sum(lives.size[lives.at(int(levels.event[row]))]) == levels.reserved[row]
 
 
+@pytest.mark.corpus
+@pytest.mark.skipif(not CORPUS, reason="../shared is absent")
+@pytest.mark.parametrize(
+    "path", [p for p in CORPUS if "synthetic" not in p.stem], ids=lambda path: os.fspath(path.stem)
+)
+def test_layouts_of_real_recordings_hold_all_active_bytes(path: Path) -> None:
+    """The synthetic one is left out: it allocates outside its own segments."""
+    snapshot = read_snapshot(path)
+    lives, allocations = segment_lives(snapshot, 0), lifetimes(snapshot, 0)
+    levels = timeline(snapshot, 0, allocations)
+    for row in range(0, len(levels), max(1, len(levels) // 20)):
+        pieces = [
+            p for group in lives.layout(int(levels.event[row]), allocations).values() for p in group
+        ]
+        assert sum(size for _, size in pieces) == levels.reserved[row]
+        assert sum(size for state, size in pieces if state != "inactive") == levels.active[row]
+
+
 def test_a_layout_holds_all_bytes_of_its_moment() -> None:
     snapshot = stepping_snapshot()
     lives, allocations = segment_lives(snapshot, 0), lifetimes(snapshot, 0)

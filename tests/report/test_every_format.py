@@ -7,14 +7,17 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from tests.report.samples import SAMPLES
 from vramdoc.errors import UsageError
 from vramdoc.report.formats import FORMATS, find_format
+from vramdoc.report.printable import one_line
 from vramdoc.report.to_github import render_github
 from vramdoc.report.to_json import render_json
-from vramdoc.report.to_markdown import LIMIT, render_markdown
+from vramdoc.report.to_markdown import LIMIT, render_markdown, text
 from vramdoc.report.to_terminal import render_terminal
 
 every_sample = pytest.mark.parametrize("name", SAMPLES)
@@ -123,6 +126,39 @@ def test_markdown_from_foreign_text_makes_no_markup(name: str) -> None:
     text_outside_code = re.sub(r"<code.*?</code>", "", html, flags=re.DOTALL)
     assert not re.search(r"@\w", text_outside_code)
     assert not re.search(r"\w+://", text_outside_code)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "- a",
+        "1. a",
+        "2) a",
+        "+ a",
+        "--- a",
+        "=== a",
+        "# a",
+        "> a",
+        "* a",
+        "a  \n\n# b",
+        "| a |",
+        "\ta",
+        "    a",
+    ],
+)
+def test_a_sentence_stays_a_sentence(sentence: str) -> None:
+    tokens = [
+        token.type for token in MarkdownIt("commonmark").enable("table").parse(text(sentence))
+    ]
+    assert tokens == ["paragraph_open", "inline", "paragraph_close"]
+
+
+@given(st.text(max_size=80))
+def test_any_sentence_shows_its_own_words_and_nothing_else(sentence: str) -> None:
+    inline = MarkdownIt("commonmark").parseInline(text(sentence))[0].children or []
+    assert {token.type for token in inline} <= {"text", "code_inline"}
+    shown = "".join(token.content for token in inline)
+    assert shown.split() == one_line(sentence).split()
 
 
 @every_sample

@@ -19,6 +19,7 @@ from vramdoc.report.contents import Report
 from vramdoc.report.printable import one_line, printable
 from vramdoc.report.segment_map import map_text
 
+BAR = "\\|"
 LIMIT = 65_536
 """GitHub refuses a longer body."""
 TABLE_ROWS = 12
@@ -58,12 +59,14 @@ def text(sentence: str, *, limit: int = SENTENCE) -> str:
     clean = one_line(sentence)
     if len(clean) > limit:
         clean = f"{clean[:limit]} ... ({len(clean) - limit} characters cut)"
-    return " ".join(_word(word) for word in clean.split(" "))
+    first, *rest = clean.split(" ")
+    opening = code(first) if _OPENS_A_BLOCK.fullmatch(first) else _word(first)
+    return " ".join((opening, *map(_word, rest)))
 
 
 def code(content: str) -> str:
-    """A code span, whatever backticks the content has; fit for a table cell."""
-    clean = one_line(content)[:SENTENCE].replace("|", "\\|")
+    """A code span, whatever backticks the content has."""
+    clean = one_line(content)[:SENTENCE]
     runs = [len(run) for run in re.findall("`+", clean)]
     fence = "`" * (max(runs, default=0) + 1)
     pad = " " if clean[:1] in {"`", ""} or clean[-1:] == "`" else ""
@@ -81,15 +84,17 @@ def block(content: str, language: str = "") -> str:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; cells must be Markdown already."""
+    """A table; cells must be Markdown already. A bar needs its backslash in a cell's code span too (GFM, tables)."""
     lines = [headings, ["---" for _ in headings], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(c.replace('|', BAR) for c in line)} |" for line in lines)
 
 
 _PLAIN_WORD = re.compile(
     r"[(\"']*[^\W_](?:[^\W_]|[-.,:;'%/+=()\"?])*|[-–+=/%?.,:;×]+|[-+]?[0-9][0-9.,]*"
 )
 """Words that Markdown on any platform leaves alone. All else (_ * ` < > @ # ! [ ] | ~ \\ & $) gets a code span."""
+_OPENS_A_BLOCK = re.compile(r"\d+[.)]|[-+=]+")
+"""What makes a list, a rule or a heading of the line that it begins."""
 _LINKED = re.compile(r"://|www\.|^\W*(?:GH|gh)-\d|@|\b[0-9a-f]{7,40}\b")
 """What GitHub or GitLab would turn into a link by itself: addresses, GH-1, commit hashes."""
 _TAIL = re.compile(r"[.,:;)]*\Z")
