@@ -1,5 +1,5 @@
 """The public snapshots, as for the tests of reading."""
 
-from tests.snapshot.conftest import corpus
+from tests.snapshot.conftest import public_snapshots
 
-__all__ = ["corpus"]
+__all__ = ["public_snapshots"]

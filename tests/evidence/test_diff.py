@@ -107,11 +107,11 @@ def test_without_a_snapshot_what_is_missing_is_said():
 
 
 @pytest.mark.corpus
-def test_public_snapshots_compare(corpus):
+def test_public_snapshots_compare(public_snapshots):
     from vramdoc.evidence.build import case_from_snapshot
 
     bf16, fp32 = (
-        case_from_snapshot(corpus / f"cs336-silmont-fwd-{kind}.pickle") for kind in ("bf16", "fp32")
+        case_from_snapshot(public_snapshots / f"cs336-silmont-fwd-{kind}.pickle") for kind in ("bf16", "fp32")
     )
     found = compare(bf16, fp32)
     change = {c.name: c.change for c in found.levels}

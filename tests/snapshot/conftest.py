@@ -1,14 +1,10 @@
-"""Where the public snapshots lie, when they do."""
+"""The public snapshots of the corpus."""
 
 from pathlib import Path
 
 import pytest
 
-CORPUS = Path(__file__).parents[3] / "shared" / "snapshots"
-
 
 @pytest.fixture(scope="session")
-def corpus() -> Path:
-    if not CORPUS.is_dir():
-        pytest.skip("../shared/snapshots is absent")
-    return CORPUS
+def public_snapshots(corpus: Path) -> Path:
+    return corpus / "snapshots"

@@ -48,8 +48,8 @@ def test_pieces_of_any_size_give_the_same(data, pieces):
 
 
 @pytest.mark.corpus
-def test_public_snapshots_read_the_same(corpus):
-    for path in sorted(corpus.glob("*.pickle")):
+def test_public_snapshots_read_the_same(public_snapshots):
+    for path in sorted(public_snapshots.glob("*.pickle")):
         content = path.read_bytes()
         assert_same(scanned(content), referenced(content))
 
