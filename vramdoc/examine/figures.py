@@ -75,11 +75,11 @@ def _run(manifest: Manifest) -> Iterator[Fact]:
     if device is not None:
         yield Fact("device_total", device.total_bytes, "bytes", source, "device properties")
     weights = _detail_peak(manifest, "weight_bytes")
-    kv = _detail_peak(manifest, "kv_bytes")
+    kv = _detail_peak(manifest, "live_kv_bytes")
     if weights is not None:
         yield Fact("weights", weights, "bytes", source, "phase load")
     if kv is not None:
-        yield Fact("kv_cache_peak", kv, "bytes", source, "bytes of the cache's tensors")
+        yield Fact("kv_cache_peak", kv, "bytes", source, "bytes of all live caches")
     for name, key, attribute in (
         ("active_peak", "active_bytes.all.peak", "active_peak_bytes"),
         ("reserved_peak", "reserved_bytes.all.peak", "reserved_peak_bytes"),

@@ -25,7 +25,7 @@ LABELS = {
     "allowed": "memory limit",
     "device_total": "device total",
     "driver_free_least": "least free at the driver",
-    "kv_cache_peak": "largest KV cache",
+    "kv_cache_peak": "peak KV cache",
     "returnable": "returnable by empty_cache",
     "largest_hole": "largest hole for the request",
     "non_pytorch": "outside PyTorch",
