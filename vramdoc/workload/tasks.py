@@ -69,9 +69,8 @@ def fill(model: Model, spec: WorkloadSpec, phases: Phases) -> None:
         with phases.open("prefill", **open_caches.grow(session, context - 1)):
             model.step(random_ids(model, spec.batch, context - 1), cache)
         phases.journal.progress(session + 1, spec.sessions)
-    details = [open_caches.grow(session, 1) for session in range(spec.sessions)]
-    with phases.open("decode", **details[-1]):
-        for session in range(spec.sessions):
+    for session in range(spec.sessions):
+        with phases.open("decode", **open_caches.grow(session, 1)):
             model.step(random_ids(model, spec.batch, 1), open_caches.of(session))
     open_caches.observe(spec.sessions - 1)
 

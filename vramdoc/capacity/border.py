@@ -1,0 +1,163 @@
+"""The border of one context: how many sessions fit. Found by search, and both of its sides are run.
+
+What is searched is computed where it can be: a calibration run of three sessions gives the pattern of requests, and the
+exact simulator says for any number of sessions and any config how it would end. Where requests are not steady (a mixture
+of experts on a real device), the search runs every step instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from vramdoc.allocator import AllocatorConfig
+from vramdoc.capacity.budget import Budget, budget_of
+from vramdoc.capacity.request import CapacityRequest, Run
+from vramdoc.capacity.session_stream import CALIBRATION_SESSIONS, SessionStream, session_stream
+from vramdoc.capacity.simulate import Simulated, simulate
+from vramdoc.checkpoint.kv import KvLayout
+from vramdoc.record.recording import ExitKind, Manifest, Recording
+
+MOST_SESSIONS = 128
+"""How far a border is searched beyond what was asked for: simulating more takes minutes and helps nobody to plan."""
+
+
+def search(fits: Callable[[int], bool], guess: int, most: int) -> int:
+    """The largest n in 0..most that fits, if fitting is monotone: gallop from ``guess``, then bisect."""
+    low, high, step = 0, most + 1, 1  # low fits, high does not (or is not asked)
+    at = min(max(guess, 1), most)
+    while low < at < high:
+        if fits(at):
+            low, at = at, min(at + step, high - 1) if at + step < high else (at + high) // 2
+        else:
+            high, at = at, max(at - step, low + 1) if at - step > low else (low + at) // 2
+        step *= 2
+    return low
+
+
+@dataclass(slots=True)
+class Column:
+    """One context under one strategy: its calibration, and everything that was run or simulated for it."""
+
+    request: CapacityRequest
+    layout: KvLayout
+    context: int
+    cache: str
+    run: Run
+    runs: dict[tuple[int, str], Manifest] = field(default_factory=dict)
+    """Every run, by (sessions, config)."""
+    budget: Budget | None = None
+    stream: SessionStream | None = None
+    notes: list[str] = field(default_factory=list)
+    _simulated: dict[tuple[int, str], Simulated] = field(default_factory=dict)
+
+    def calibrate(self) -> None:
+        """Run three sessions. If they do not fit, the few that are left are run one by one."""
+        recording = self._record(CALIBRATION_SESSIONS, self.request.alloc_conf)
+        manifest = recording.manifest
+        self.budget = budget_of(manifest, self.layout, self.context, self.request.batch)
+        if manifest.exit.kind is not ExitKind.SUCCESS:
+            return
+        stream = session_stream(recording)
+        if stream.steady:
+            self.stream = stream
+        else:
+            self.notes.append(
+                f"at {self.context} tokens the sessions did not ask for the same bytes, so every step of the search was run"
+            )
+
+    def _record(self, sessions: int, alloc_conf: str) -> Recording:
+        recording = self.run(self.request.spec(self.context, sessions, self.cache), alloc_conf)
+        self.runs[sessions, alloc_conf] = recording.manifest
+        return recording
+
+    def runs_through(self, sessions: int, alloc_conf: str) -> bool:
+        """Run it, once."""
+        if (sessions, alloc_conf) not in self.runs:
+            self._record(sessions, alloc_conf)
+        return self.runs[sessions, alloc_conf].exit.kind is ExitKind.SUCCESS
+
+    def simulated(self, sessions: int, alloc_conf: str) -> Simulated | None:
+        """Simulate it, once; None where it cannot be (too few sessions for a pattern, no steady requests)."""
+        if self.stream is None or self.budget is None or sessions < CALIBRATION_SESSIONS:
+            return None
+        if (sessions, alloc_conf) not in self._simulated:
+            manifest = self.runs[CALIBRATION_SESSIONS, self.request.alloc_conf]
+            config = AllocatorConfig.parse(
+                alloc_conf, release=manifest.versions["torch"].partition("+")[0]
+            )
+            self._simulated[sessions, alloc_conf] = simulate(
+                self.stream,
+                sessions,
+                config=config,
+                capacity=self.budget.total,
+                in_use=self.budget.outside,
+            )
+        return self._simulated[sessions, alloc_conf]
+
+    def expected(self, sessions: int, alloc_conf: str) -> bool:
+        """Whether it fits: simulated where it can be, else run."""
+        simulated = self.simulated(sessions, alloc_conf)
+        return self.runs_through(sessions, alloc_conf) if simulated is None else simulated.fits
+
+    def short_by(self, sessions: int, alloc_conf: str) -> int:
+        """Bytes that are missing: by the level of active bytes, or of the request that failed, whichever is more."""
+        simulated = self.simulated(sessions, alloc_conf)
+        missing = self.budget.active_needed(sessions) - self.budget.available if self.budget else 0
+        return max(1, missing, simulated.short_by if simulated else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Border:
+    """How many sessions of ``context`` tokens fit under ``alloc_conf`` with ``cache``."""
+
+    context: int
+    alloc_conf: str
+    cache: str
+    sessions: int
+    """The most that ran through."""
+    computed: int | None
+    """What was computed before it was run; None where nothing could be."""
+    open_ended: bool
+    """The search ended at its limit: more may fit."""
+    reserved_peak: int
+    active_peak: int
+    headroom: int
+    """Device bytes left at the peak of the largest that ran."""
+    short_by: int
+    """What the next one misses; 0 where it was not asked."""
+
+
+def find_border(column: Column, most: int) -> Border:
+    """Search by computing, then run both sides until one fits and the next does not."""
+    conf = column.request.alloc_conf
+    computed = None
+    if column.stream is not None and column.budget is not None:
+        guess = max(CALIBRATION_SESSIONS, column.budget.sessions_by_formula())
+        computed = search(
+            lambda n: n <= CALIBRATION_SESSIONS or column.expected(n, conf), guess, most
+        )
+    elif column.runs[CALIBRATION_SESSIONS, conf].exit.kind is not ExitKind.SUCCESS:
+        most = min(most, CALIBRATION_SESSIONS - 1)
+    sessions = _run_to_border(column, conf, most if computed is None else computed, most)
+    best = column.runs.get((sessions, conf))
+    stats = best.statistics if best else {}
+    reserved = stats.get("reserved_bytes.all.peak", 0)
+    return Border(
+        context=column.context, alloc_conf=conf, cache=column.cache, sessions=sessions, computed=computed,
+        open_ended=(sessions + 1, conf) not in column.runs, reserved_peak=reserved,
+        active_peak=stats.get("active_bytes.all.peak", 0),
+        headroom=column.budget.available - reserved if column.budget and best else 0,
+        short_by=column.short_by(sessions + 1, conf) if (sessions + 1, conf) in column.runs else 0,
+    )  # fmt: skip
+
+
+def _run_to_border(column: Column, conf: str, start: int, most: int) -> int:
+    if column.stream is None:
+        return search(lambda n: column.runs_through(n, conf), start, most)
+    at = start
+    while at > 0 and not column.runs_through(at, conf):
+        at -= 1
+    while at < most and column.runs_through(at + 1, conf):
+        at += 1
+    return at

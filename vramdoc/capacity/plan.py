@@ -1,0 +1,174 @@
+"""plan_capacity: the grid of contexts and sessions, its border verified by running, and what would move it.
+
+Cells that were not run are computed and say so. It writes no statement (``statement``) and knows no terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vramdoc.capacity.border import MOST_SESSIONS, Border, Column, find_border
+from vramdoc.capacity.budget import Budget
+from vramdoc.capacity.request import (
+    ALTERNATIVE_CACHES,
+    ALTERNATIVE_CONFIGS,
+    CapacityRequest,
+    Run,
+    check_request,
+)
+from vramdoc.checkpoint import Checkpoint
+from vramdoc.facts import Source
+from vramdoc.record.recording import DeviceInfo, Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One cell of the grid."""
+
+    context: int
+    sessions: int
+    fits: bool
+    """Under the request's own config and strategy."""
+    source: Source
+    """MEASURED or VIRTUAL_GPU when it was run, REPLAYED when it was simulated, ESTIMATED where it only follows from the
+    border."""
+    short_by: int
+    """Bytes that are missing, 0 if it fits."""
+    with_config: str = ""
+    """A config under which it fits."""
+    with_cache: str = ""
+    """A strategy with which it fits."""
+    alternative_source: Source | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityPlan:
+    """Everything that the report and the statement show."""
+
+    request: CapacityRequest
+    kv_bytes_per_token: int
+    cells: tuple[Cell, ...]
+    borders: tuple[Border, ...]
+    budgets: tuple[Budget, ...]
+    device: DeviceInfo
+    versions: Mapping[str, str]
+    weight_bytes: int
+    ms_per_token: Mapping[int, float]
+    """Context to milliseconds a decoded token, on a real device; empty on a virtual one, which measures memory only."""
+    notes: tuple[str, ...]
+    workload_line: str
+
+
+def plan_capacity(request: CapacityRequest, checkpoint: Checkpoint, run: Run) -> CapacityPlan:
+    """Answer ``request`` by running as little as decides it: three runs a context, and one for each alternative that helps.
+
+    Raises:
+        UsageError, UnreadableInput: the request cannot be answered; nothing was run.
+    """
+    layout = check_request(request, checkpoint)
+    most = max(MOST_SESSIONS, *request.sessions)
+    cells: list[Cell] = []
+    borders: list[Border] = []
+    columns: list[Column] = []
+    for context in request.contexts:
+        column = Column(request, layout, context, request.cache, run)
+        column.calibrate()
+        border = find_border(column, most)
+        helpers = _Alternatives(column)
+        cells += [_cell(column, border, sessions, helpers) for sessions in request.sessions]
+        borders.append(border)
+        columns.append(column)
+    manifest = next(iter(columns[0].runs.values()))
+    assert manifest.device is not None  # a run that got as far as a recording has one
+    return CapacityPlan(
+        request=request,
+        kv_bytes_per_token=layout.bytes_per_token * request.batch,
+        cells=tuple(cells),
+        borders=tuple(borders),
+        budgets=tuple(column.budget for column in columns if column.budget is not None),
+        device=manifest.device,
+        versions=manifest.versions,
+        weight_bytes=checkpoint.weight_bytes,
+        ms_per_token={column.context: time for column in columns if (time := _ms_per_token(column)) is not None},
+        notes=tuple(dict.fromkeys([*manifest.notes, *(note for column in columns for note in column.notes)])),
+        workload_line=request.spec(max(request.contexts), max(request.sessions)).line(),
+    )  # fmt: skip
+
+
+def _cell(column: Column, border: Border, sessions: int, helpers: _Alternatives) -> Cell:
+    conf = column.request.alloc_conf
+    fits, source = (
+        sessions <= border.sessions,
+        Source.ESTIMATED,
+    )  # follows from the border, which was run
+    if (sessions, conf) in column.runs:
+        source = _ran_on(column.runs[sessions, conf])
+    elif (simulated := column.simulated(sessions, conf)) is not None:
+        fits, source = simulated.fits, Source.REPLAYED
+    if fits:
+        return Cell(context=column.context, sessions=sessions, fits=True, source=source, short_by=0)
+    config, cache, how = helpers.find(sessions) if column.request.alternatives else ("", "", None)
+    return Cell(
+        context=column.context, sessions=sessions, fits=False, source=source,
+        short_by=column.short_by(sessions, conf), with_config=config, with_cache=cache, alternative_source=how,
+    )  # fmt: skip
+
+
+class _Alternatives:
+    """What makes a cell fit that does not: first another config, then another strategy. What is named was run."""
+
+    def __init__(self, column: Column) -> None:
+        self._column = column
+        self._others: dict[str, Column] = {}
+
+    def find(self, sessions: int) -> tuple[str, str, Source | None]:
+        """(config, strategy, where from); empty and None where nothing helps."""
+        column = self._column
+        for config in ALTERNATIVE_CONFIGS:
+            if config != column.request.alloc_conf and self._helps(column, sessions, config):
+                return config, "", _ran_on(column.runs[sessions, config])
+        for cache in ALTERNATIVE_CACHES:
+            if cache != column.cache:
+                other = self._other(cache)
+                if self._helps(other, sessions, column.request.alloc_conf):
+                    return "", cache, _ran_on(other.runs[sessions, column.request.alloc_conf])
+        return "", "", None
+
+    def _helps(self, column: Column, sessions: int, config: str) -> bool:
+        """Compute first, if possible; then run what should fit."""
+        simulated = column.simulated(sessions, config)
+        if simulated is not None and not simulated.fits:
+            return False
+        if column.budget and column.budget.active_needed(sessions) > column.budget.available:
+            return False
+        return column.runs_through(sessions, config)
+
+    def _other(self, cache: str) -> Column:
+        if cache not in self._others:
+            column = self._column
+            self._others[cache] = Column(
+                column.request, column.layout, column.context, cache, column.run
+            )
+            self._others[cache].calibrate()
+        return self._others[cache]
+
+
+def _ran_on(manifest: Manifest) -> Source:
+    real = manifest.device is not None and manifest.device.kind == "real"
+    return Source.MEASURED if real else Source.VIRTUAL_GPU
+
+
+def _ms_per_token(column: Column) -> float | None:
+    """Mean time of the decode phases of the largest run that succeeded, on a real device."""
+    done = [
+        m
+        for m in column.runs.values()
+        if _ran_on(m) is Source.MEASURED and str(m.exit.kind) == "success"
+    ]
+    if not done:
+        return None
+    steps = [p for p in done[-1].phases if p.name == "decode" and p.ended_us]
+    return (
+        sum((p.ended_us or 0) - p.started_us for p in steps) / len(steps) / 1000 if steps else None
+    )

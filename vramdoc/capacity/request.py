@@ -1,0 +1,105 @@
+"""CapacityRequest: what is asked of ``vramdoc capacity``, refused here if it cannot be answered. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from vramdoc.checkpoint import Checkpoint, DecoderShape, OtherShape, infer_shape
+from vramdoc.checkpoint.config import number, text_config
+from vramdoc.checkpoint.kv import KvLayout
+from vramdoc.checkpoint.kv_config import kv_layout
+from vramdoc.errors import UsageError
+from vramdoc.record.launch import run_workload
+from vramdoc.record.recording import Recording
+from vramdoc.workload.spec import WorkloadSpec
+
+Run = Callable[[WorkloadSpec, str], Recording]
+"""(what to run, allocator config) -> the recording it left, on the device that the request is about."""
+
+ALTERNATIVE_CONFIGS = ("expandable_segments:True", "max_split_size_mb:64")
+"""Tried where a cell does not fit: both keep caches from being cut out of freed activations."""
+ALTERNATIVE_CACHES = ("int8", "int4", "offloaded")
+"""Tried where no config makes a cell fit: strategies that hold fewer bytes on the device, the mildest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityRequest:
+    """A grid of contexts and concurrent sessions, for one model on one device under one config and strategy."""
+
+    target: str
+    contexts: tuple[int, ...] = (2048, 8192)
+    sessions: tuple[int, ...] = (1, 4, 16)
+    alloc_conf: str = ""
+    cache: str = "dynamic"
+    dtype: str = ""
+    batch: int = 1
+    seed: int = 0
+    alternatives: bool = True
+    """Whether to look for a config or strategy that makes a cell fit which does not."""
+
+    def spec(self, context: int, sessions: int, cache: str = "") -> WorkloadSpec:
+        """The workload of one cell."""
+        return WorkloadSpec(
+            target=self.target, name="fill", context=context, sessions=sessions, new_tokens=1, batch=self.batch,
+            cache=cache or self.cache, dtype=self.dtype, seed=self.seed,
+        )  # fmt: skip
+
+
+def check_request(request: CapacityRequest, checkpoint: Checkpoint) -> KvLayout:
+    """The model's KV layout, if the request can be answered.
+
+    Raises:
+        UsageError: a size that is not positive, or a context beyond the model's own limit.
+        UnreadableInput: a model that has no KV cache, or one that is not known.
+    """
+    for name, sizes in (
+        ("context", request.contexts),
+        ("sessions", request.sessions),
+        ("batch", (request.batch,)),
+    ):
+        if not sizes or min(sizes) < 1:
+            raise UsageError(
+                f"{name} must be positive", "write for example --context 2k,8k --sessions 1,4,16"
+            )
+    if min(request.contexts) < 2:
+        raise UsageError("a context needs at least two tokens: a prompt and an answer")
+    shape = infer_shape(checkpoint)
+    if isinstance(shape, OtherShape):
+        raise UsageError(
+            f"capacity needs a language model; this is of the kind {shape.kind}: {shape.reason}"
+        )
+    if not isinstance(shape, DecoderShape):
+        raise UsageError(
+            "an encoder keeps no KV cache", "measure it with: vramdoc diagnose --workload encode"
+        )
+    limit = number(text_config(checkpoint.config or {}), "positions") or shape.max_positions
+    if limit is not None and max(request.contexts) > limit:
+        raise UsageError(
+            f"context {max(request.contexts):,} is beyond the model's own limit of {limit:,} tokens",
+            "ask for a smaller --context",
+        )
+    return kv_layout(checkpoint.config, shape)[0]
+
+
+def runner(
+    gpu: str, root: Path, *, foreign_bytes: int = 0, progress: Callable[[str], None] | None = None
+) -> Run:
+    """Run cells on ``gpu``, keeping recordings under ``root``. Stacks are left out: only sizes are needed."""
+
+    def run(spec: WorkloadSpec, alloc_conf: str) -> Recording:
+        if progress is not None:
+            progress(
+                f"{spec.sessions} x {spec.context} tokens, {spec.cache}, {alloc_conf or 'default allocator config'}"
+            )
+        return run_workload(
+            spec,
+            gpu=gpu,
+            alloc_conf=alloc_conf,
+            root=root,
+            foreign_bytes=foreign_bytes,
+            stacks="none",
+        )
+
+    return run
