@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vramdoc.errors import DeviceUnavailable, MissingDependency
-from vramdoc.virtual_gpu.torch_build import find_torch, read_build
+from vramdoc.virtual_gpu.torch_build import find_torch, installed_version, read_build
 
 
 def package(folder: Path, text: str) -> Path:
@@ -72,5 +72,6 @@ def test_another_interpreter_may_be_meant(tmp_path: Path) -> None:
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
     assert find_torch(str(python), **here).directory == tmp_path / "torch"
+    assert installed_version(str(python)) == "2.12.1+cu130"
     with pytest.raises(MissingDependency, match="is not a Python that runs"):
         find_torch(str(tmp_path / "absent"), **here)

@@ -73,6 +73,19 @@ def find_torch(
     return read_build(directory)
 
 
+def installed_version(python_executable: str | None = None) -> str:
+    """The version of whatever torch ``python_executable`` would import, on any platform: what a real GPU needs to know.
+
+    Raises:
+        MissingDependency: torch is not installed.
+    """
+    directory = _torch_directory(python_executable)
+    version = _assigned_strings(directory / "version.py").get("__version__") if directory else None
+    if version is None:
+        raise MissingDependency("torch is not installed, so no model can be run", _INSTALL)
+    return version
+
+
 def read_build(directory: Path) -> TorchBuild:
     """Read what the torch package in ``directory`` says about itself.
 
