@@ -191,9 +191,12 @@ def _regular_requests(trace: Trace, rows: npt.NDArray[np.intp]) -> Iterator[tupl
     """The events of each request that comes back at even distances, with the distance; its first return is let be irregular."""
     if not len(rows):
         return
-    keys = np.stack([trace.size[rows], trace.stack[rows].astype(np.int64)], axis=1)
-    _, kind, count = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-    order = np.argsort(kind.reshape(-1), kind="stable")
+    _, size = np.unique(trace.size[rows], return_inverse=True)
+    stack = trace.stack[rows].astype(np.int64) + 1
+    _, kind, count = np.unique(
+        size * (int(stack.max()) + 1) + stack, return_inverse=True, return_counts=True
+    )
+    order = np.argsort(kind, kind="stable")
     starts = np.cumsum(count) - count
     for code in np.flatnonzero(count > FEWEST_STEPS):
         events = rows[order[starts[code] : starts[code] + count[code]]].astype(np.int64)
