@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from xml.etree import ElementTree
 
@@ -11,6 +11,7 @@ import pytest
 
 from tests.report.samples import SAMPLES
 from tests.report.traces import stepping_case
+from vramdoc.capacity.plan import Cell
 from vramdoc.facts import Source
 from vramdoc.report.comparison import Comparison, ConfigRow
 from vramdoc.report.contents import Report
@@ -56,13 +57,6 @@ def test_a_snapshot_without_a_trace_gives_its_map_only() -> None:
 
 
 def test_configs_and_capacity_are_drawn() -> None:
-    @dataclass(frozen=True)
-    class Cell:
-        context: int
-        sessions: int
-        fits: bool
-        short_by: int | None
-
     rows = [
         ConfigRow(
             config=config, reserved_peak=peak, active_peak=1 << 20, oom=oom, device_alloc=1, device_free=0, source=Source.REPLAYED
@@ -73,7 +67,20 @@ def test_configs_and_capacity_are_drawn() -> None:
         ("alloc-configs",)
     )
     assert plot_comparison(Comparison(rows=rows[2:])) == {}
-    cells = [Cell(2048, 1, True, None), Cell(4096, 1, False, 1 << 20), Cell(4096, 2, False, None)]
+    run, computed = Source.VIRTUAL_GPU, Source.REPLAYED
+    cells = [
+        Cell(context=2048, sessions=1, fits=True, source=run, short_by=0),
+        Cell(context=4096, sessions=1, fits=False, source=computed, short_by=1 << 20),
+        Cell(
+            context=4096,
+            sessions=2,
+            fits=False,
+            source=run,
+            short_by=5,
+            with_config="a:b",
+            alternative_source=run,
+        ),
+    ]
     assert plot_capacity(cells).keys() == in_all_kinds(("capacity",))
     assert plot_capacity([]) == {}
 

@@ -10,6 +10,7 @@ from vramdoc.diagnose.verdict import Outcome, Verdict
 from vramdoc.evidence.case import Case
 from vramdoc.facts import Fact, Source
 from vramdoc.prescribe.prescription import Prescription, Verification, VerificationStatus
+from vramdoc.record.manifest import DeviceInfo
 from vramdoc.report.contents import HEALTHY, UNDECIDED, Report
 from vramdoc.units import format_bytes
 
@@ -189,6 +190,13 @@ def pairs(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
             is_size = isinstance(value, int) and full.endswith(("_bytes", "device.total"))
             rows.append((full, quantity(value, "bytes" if is_size else "text")))
     return [row for row in rows if row[1] != ""]
+
+
+def device_name(device: DeviceInfo) -> str:
+    """Name, kind and size of a device, each said once."""
+    size = format_bytes(device.total_bytes)
+    kind = "" if device.kind in device.name.lower() else f" ({device.kind})"
+    return f"{device.name}{kind}" if size in device.name else f"{device.name}{kind}, {size}"
 
 
 def device_line(report: Report) -> str:

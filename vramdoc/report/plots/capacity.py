@@ -4,33 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from vramdoc.report.plots.style import Palette
+from vramdoc.capacity.plan import Cell
+from vramdoc.facts import Source
+from vramdoc.report.plots.style import Palette, literal
 from vramdoc.units import format_bytes
 
-
-class Cell(Protocol):
-    """One pair of the capacity grid (design section 5)."""
-
-    @property
-    def context(self) -> int:
-        """Tokens a session."""
-
-    @property
-    def sessions(self) -> int:
-        """Sessions at once."""
-
-    @property
-    def fits(self) -> bool:
-        """Whether all of it fits."""
-
-    @property
-    def short_by(self) -> int | None:
-        """Bytes it lacks; None or 0 where it fits."""
+RUN = frozenset({Source.MEASURED, Source.VIRTUAL_GPU})
+"""Sources of a cell that really ran; the others are computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +31,7 @@ class CapacityPicture:
         sessions = sorted({cell.sessions for cell in self.cells})
         for cell in self.cells:
             x, y = contexts.index(cell.context), sessions.index(cell.sessions)
-            colour, hatch = (palette.used, "") if cell.fits else (palette.idle, "///")
+            colour, hatch = _look(cell, palette)
             axes.add_patch(
                 Rectangle(
                     (x - 0.48, y - 0.46),
@@ -59,15 +43,8 @@ class CapacityPicture:
                     linewidth=0.5,
                 )
             )
-            lacks = (
-                "fits"
-                if cell.fits
-                else f"-{format_bytes(cell.short_by)}"
-                if cell.short_by
-                else "does not fit"
-            )
             box = {"facecolor": palette.ground, "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
-            axes.text(x, y, lacks, ha="center", va="center", fontsize=8, bbox=box)
+            axes.text(x, y, _text(cell), ha="center", va="center", fontsize=8, bbox=box)
         axes.set_xticks(range(len(contexts)), [f"{context:,}" for context in contexts])
         axes.set_yticks(range(len(sessions)), [str(count) for count in sessions])
         axes.set_xlim(-0.5, max(len(contexts), 1) - 0.5)
@@ -80,10 +57,32 @@ class CapacityPicture:
         handles = [
             Patch(facecolor=palette.used, label="fits"),
             Patch(
+                facecolor=palette.pending,
+                hatch="..",
+                edgecolor=palette.text,
+                label="fits only with another config or cache",
+            ),
+            Patch(
                 facecolor=palette.idle,
                 hatch="///",
                 edgecolor=palette.text,
-                label="does not fit: what it lacks",
+                label="does not fit, by how much (* computed, not run)",
             ),
         ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=8)
+        figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8)
+
+
+def _look(cell: Cell, palette: Palette) -> tuple[str, str]:
+    """Colour and hatch."""
+    if cell.fits:
+        return palette.used, ""
+    return (palette.pending, "..") if cell.with_config or cell.with_cache else (palette.idle, "///")
+
+
+def _text(cell: Cell) -> str:
+    """What is written into a cell."""
+    mark = "" if cell.source in RUN else " *"
+    if cell.fits:
+        return f"fits{mark}"
+    helper = cell.with_config or cell.with_cache
+    return literal(f"with\n{helper}") if helper else f"-{format_bytes(cell.short_by)}{mark}"

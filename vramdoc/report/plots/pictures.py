@@ -9,7 +9,7 @@ from vramdoc.evidence.lifetimes import lifetimes
 from vramdoc.evidence.origin import device_of_interest, rows_of, trace_of
 from vramdoc.evidence.segment_lives import segment_lives
 from vramdoc.evidence.timeline import timeline
-from vramdoc.report.plots.capacity import CapacityPicture, Cell
+from vramdoc.report.plots.capacity import CapacityPicture
 from vramdoc.report.plots.comparison import ComparisonPicture
 from vramdoc.report.plots.lifetimes import LifetimePicture
 from vramdoc.report.plots.segments import SegmentPicture
@@ -18,6 +18,7 @@ from vramdoc.report.plots.usage import Moment, UsagePicture
 from vramdoc.units import format_bytes
 
 if TYPE_CHECKING:
+    from vramdoc.capacity.plan import Cell
     from vramdoc.evidence.case import Case
     from vramdoc.evidence.timeline import Timeline
     from vramdoc.report.comparison import Comparison
