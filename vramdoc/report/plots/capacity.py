@@ -66,7 +66,7 @@ class CapacityPicture:
                 facecolor=palette.idle,
                 hatch="///",
                 edgecolor=palette.text,
-                label="does not fit, by how much (* computed, not run)",
+                label="does not fit, by how much (* really run)",
             ),
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8)
@@ -81,7 +81,7 @@ def _look(cell: Cell, palette: Palette) -> tuple[str, str]:
 
 def _text(cell: Cell) -> str:
     """What is written into a cell."""
-    mark = "" if cell.source in RUN else " *"
+    mark = " *" if cell.source in RUN else ""
     if cell.fits:
         return f"fits{mark}"
     helper = cell.with_config or cell.with_cache
