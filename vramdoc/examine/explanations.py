@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vramdoc.lint.page import _paragraphs as paragraphs
+from vramdoc.lint.page import paragraphs
 from vramdoc.lint.rule import Rule
 from vramdoc.lint.rules import RULES as LINT_RULES
 from vramdoc.prescribe.explain import contents_page, explain

@@ -26,21 +26,22 @@ def rule_page(rule_id: str) -> str:
 def page_of(rule: Rule, heading: str = "#") -> str:
     """The page of ``rule``, its title under ``heading``."""
     parts = [
-        f"{heading} {rule.id} {rule.name}: {rule.title}",
-        f"Level: {rule.level}.",
-        _paragraphs(rule.why),
+        f"{heading} {rule.id} {rule.name}",
+        f"{rule.title[0].upper()}{rule.title[1:]}. Level: {rule.level}.",
+        paragraphs(rule.why),
         "Wrong:",
         *map(_block, rule.bad),
         "Right:",
         *map(_block, rule.good),
-        _paragraphs(rule.instead),
+        paragraphs(rule.instead),
     ]
     if rule.limits:
-        parts.append(f"Not seen, or seen wrongly: {_paragraphs(rule.limits)}")
+        parts.append(f"Not seen, or seen wrongly: {paragraphs(rule.limits)}")
     return "\n\n".join(parts) + "\n"
 
 
-def _paragraphs(text: str) -> str:
+def paragraphs(text: str) -> str:
+    """Indented, wrapped text as one line a paragraph."""
     return "\n\n".join(
         " ".join(part.split()) for part in textwrap.dedent(text).strip().split("\n\n")
     )

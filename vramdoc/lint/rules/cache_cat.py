@@ -30,6 +30,7 @@ RULE = Rule(
             code="""
 import torch
 
+
 def decode(layers, x, steps):
     keys = [None] * len(layers)
     for _ in range(steps):
@@ -44,6 +45,7 @@ def decode(layers, x, steps):
             code="""
 from torch import cat as join
 
+
 class Cache:
     def update(self, k, v):
         self.k_cache = join((self.k_cache, k), -2)  # VD201
@@ -53,6 +55,7 @@ class Cache:
         Example(
             code="""
 import torch as t
+
 
 def generate(model, ids, past):
     while ids.shape[1] < 4096:
@@ -66,6 +69,7 @@ def generate(model, ids, past):
             code="""
 import torch
 
+
 def decode(model, ids, cache, steps):
     for pos in range(steps):
         next_id = model(ids[:, -1:], cache, pos).argmax(-1)
@@ -76,6 +80,7 @@ def decode(model, ids, cache, steps):
         Example(
             code="""
 import torch
+
 
 def gather(parts):
     keys = []

@@ -29,8 +29,10 @@ RULE = Rule(
 import torch
 import torch.nn.functional as F
 
+
 def attend(q, k, v, length):
-    mask = torch.full((q.shape[0], q.shape[1], length, length), float("-inf"), device=q.device)  # VD304
+    batch, heads = q.shape[:2]
+    mask = torch.full((batch, heads, length, length), float("-inf"), device=q.device)  # VD304
     return F.scaled_dot_product_attention(q, k, v, attn_mask=torch.triu(mask, diagonal=1))
 """
         ),
@@ -40,6 +42,7 @@ def attend(q, k, v, length):
             code="""
 import torch
 import torch.nn.functional as F
+
 
 def attend(q, k, v, length):
     mask = torch.full((length, length), float("-inf"), device=q.device, dtype=q.dtype)

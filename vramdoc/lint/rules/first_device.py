@@ -28,6 +28,7 @@ RULE = Rule(
 import torch
 import torch.distributed as dist
 
+
 def main(rank, path):
     dist.init_process_group("nccl", rank=rank)
     torch.cuda.set_device(rank)

@@ -49,7 +49,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("checkpoint-dir")
-model = AutoModelForCausalLM.from_pretrained("checkpoint-dir", dtype=torch.bfloat16, device_map="cuda:0")
+model = AutoModelForCausalLM.from_pretrained(
+    "checkpoint-dir", dtype=torch.bfloat16, device_map="cuda:0"
+)
 small = AutoModelForCausalLM.from_pretrained("checkpoint-dir").half().cuda()
 """
         ),

@@ -27,6 +27,7 @@ RULE = Rule(
             code="""
 import torch
 
+
 def run(net, loader, opt):
     for x, y in loader:
         loss = net(x.cuda(), y.cuda())
@@ -39,10 +40,12 @@ def run(net, loader, opt):
             code="""
 from torch.cuda import empty_cache
 
+
 def step(net, batch):
     out = net(batch)
     empty_cache()  # VD401
     return out
+
 
 def evaluate(net, loader):
     return [step(net, batch) for batch in loader]
@@ -53,6 +56,7 @@ def evaluate(net, loader):
         Example(
             code="""
 import torch
+
 
 def train(net, loader, opt, epochs):
     for epoch in range(epochs):
@@ -65,6 +69,7 @@ def train(net, loader, opt, epochs):
         Example(
             code="""
 import torch
+
 
 def run(net, batches):
     for n, batch in enumerate(batches):

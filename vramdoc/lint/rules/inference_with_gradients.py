@@ -27,6 +27,7 @@ RULE = Rule(
             code="""
 import torch
 
+
 def evaluate(model, loader):
     model.eval()
     right = 0
@@ -39,6 +40,7 @@ def evaluate(model, loader):
             code="""
 import torch
 
+
 def predict(net, loader):
     return torch.cat([net(b.to("cuda")).cpu() for b in loader])  # VD302
 """
@@ -49,9 +51,11 @@ def predict(net, loader):
             code="""
 import torch
 
+
 @torch.inference_mode()
 def predict(net, loader):
     return torch.cat([net(b.to("cuda")).cpu() for b in loader])
+
 
 def evaluate(model, loader):
     model.eval()
@@ -62,6 +66,7 @@ def evaluate(model, loader):
         Example(
             code="""
 import torch
+
 
 def saliency(model, x):
     model.eval()

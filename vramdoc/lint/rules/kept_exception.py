@@ -33,6 +33,7 @@ RULE = Rule(
             code="""
 import torch
 
+
 def sweep(net, batches):
     failures = []
     for batch in batches:
@@ -47,6 +48,7 @@ def sweep(net, batches):
             code="""
 import torch
 
+
 def run(net, batch):
     try:
         return net(batch)
@@ -60,6 +62,7 @@ def run(net, batch):
         Example(
             code="""
 import torch
+
 
 def sweep(net, batches):
     failures = []

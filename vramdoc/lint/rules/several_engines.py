@@ -50,8 +50,10 @@ judge = LLM("judge-model", gpu_memory_utilization=0.45)
             code="""
 from vllm import LLM
 
+
 def first():
     return LLM("chat-model").generate("a")
+
 
 def second():
     return LLM("judge-model").generate("b")

@@ -26,6 +26,7 @@ RULE = Rule(
             code="""
 import torch
 
+
 def collate(batch):
     elem = batch[0]
     out = None
@@ -41,6 +42,7 @@ def collate(batch):
         Example(
             code="""
 import torch
+
 
 def collate(batch):
     elem = batch[0]

@@ -29,18 +29,20 @@ RULE = Rule(
             code="""
 import torch
 
+
 def decode(model, x, steps):
     k_cache = torch.zeros(1, 8, 1024, 64)
     pos = 0
     for _ in range(steps):
         k = model.project(x)
-        k_cache[:, :, pos:pos + 1, :] = k  # VD202
+        k_cache[:, :, pos : pos + 1, :] = k  # VD202
         pos += 1
 """
         ),
         Example(
             code="""
 import torch
+
 
 class StaticCache:
     def __init__(self, length):
@@ -49,7 +51,7 @@ class StaticCache:
 
     def update(self, k):
         n = k.shape[2]
-        self.keys[:, :, self.seen:self.seen + n] = k  # VD202
+        self.keys[:, :, self.seen : self.seen + n] = k  # VD202
         self.seen += n
 """
         ),
@@ -58,6 +60,7 @@ class StaticCache:
         Example(
             code="""
 import torch
+
 
 class StaticCache:
     def __init__(self, length):
@@ -68,7 +71,7 @@ class StaticCache:
         end = self.seen + k.shape[2]
         if end > self.keys.shape[2]:
             raise ValueError("cache is full")
-        self.keys[:, :, self.seen:end] = k
+        self.keys[:, :, self.seen : end] = k
         self.seen = end
 """
         ),
@@ -76,10 +79,11 @@ class StaticCache:
             code="""
 import torch
 
+
 def decode(model, x, max_len):
     cache = torch.zeros(1, 8, max_len, 64)
     for pos in range(max_len):
-        cache[:, :, pos:pos + 1] = model.project(x)
+        cache[:, :, pos : pos + 1] = model.project(x)
 """
         ),
     ),

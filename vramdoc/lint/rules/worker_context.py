@@ -28,8 +28,10 @@ RULE = Rule(
 import torch
 from torch.utils.data import DataLoader
 
+
 def init(_):
     torch.cuda.set_device(0)  # VD503
+
 
 def loader(ds):
     return DataLoader(ds, num_workers=8, worker_init_fn=init)
@@ -40,9 +42,11 @@ def loader(ds):
 import torch
 from torch.utils import data
 
+
 class Images(data.Dataset):
     def __getitem__(self, index):
         return torch.load(self.paths[index]).to("cuda")  # VD503
+
 
 loader = data.DataLoader(Images(), num_workers=4)
 """
@@ -54,13 +58,16 @@ loader = data.DataLoader(Images(), num_workers=4)
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+
 class Images(Dataset):
     def __getitem__(self, index):
         return torch.load(self.paths[index], map_location="cpu")
 
+
 class OnDevice(Dataset):
     def __getitem__(self, index):
         return torch.zeros(8, device="cuda")
+
 
 loader = DataLoader(Images(), num_workers=4, pin_memory=True)
 single = DataLoader(OnDevice(), num_workers=0)
