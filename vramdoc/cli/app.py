@@ -16,6 +16,7 @@ import typer
 from vramdoc import __version__
 from vramdoc.cli import (
     capabilities,
+    capacity,
     compare,
     config,
     diagnose,
@@ -48,6 +49,7 @@ app.command("compare-alloc-configs")(compare.compare_alloc_configs)
 app.command(
     "record", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False}
 )(record.record)
+app.command("capacity")(capacity.capacity)
 app.command("lint")(lint.lint)
 app.command("diff")(diff.diff)
 app.command("explain")(explain.explain)

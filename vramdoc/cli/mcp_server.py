@@ -107,17 +107,24 @@ def capacity(
         contexts: tokens of each conversation.
         sessions: conversations open at once.
     """
-    from vramdoc.examine.planning import CapacityRequest, plan_capacity
+    from vramdoc.examine.planning import Question, plan
     from vramdoc.report.capacity import render_capacity_json
 
     def answer() -> str:
-        request = CapacityRequest(
-            model=Path(_file(model)),
-            gpu=gpu,
-            contexts=tuple(contexts or (2048, 8192)),
-            sessions=tuple(sessions or (1, 4)),
+        found = plan(
+            Question(
+                model=Path(_file(model)),
+                gpu=gpu,
+                fields={
+                    "contexts": tuple(contexts or (2048, 8192)),
+                    "sessions": tuple(sessions or (1, 4)),
+                },
+                recordings=Path(".vramdoc"),
+                foreign_bytes=0,
+                progress=lambda _sentence: None,
+            )
         )
-        return render_capacity_json(plan_capacity(request))
+        return render_capacity_json(found.plan, found.statement.to_json())
 
     return _answer(answer)
 

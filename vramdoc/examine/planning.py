@@ -1,0 +1,134 @@
+"""``vramdoc capacity``: a model and a grid in, a plan and its statement out; or a statement held against the present.
+
+How a border is found is ``capacity``'s business; this module reads the model and supplies the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vramdoc.capacity.plan import CapacityPlan, plan_capacity
+from vramdoc.capacity.request import CapacityRequest, runner
+from vramdoc.capacity.statement import (
+    CapacityStatement,
+    StatementCheck,
+    check_statement,
+    make_statement,
+    read_statement,
+)
+from vramdoc.checkpoint import read_checkpoint
+from vramdoc.errors import ChildProblem, UsageError
+from vramdoc.examine.device import choose_gpu
+from vramdoc.workload.spec import WorkloadSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked about one model."""
+
+    model: Path
+    gpu: str | None
+    fields: Mapping[str, Any]
+    """Fields of CapacityRequest that the person set."""
+    recordings: Path
+    foreign_bytes: int
+    progress: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The plan with the statement that can be published."""
+
+    plan: CapacityPlan
+    statement: CapacityStatement
+
+
+def plan(question: Question) -> Answer:
+    """Find the border and verify it by running.
+
+    Raises:
+        VramdocError: the model, the device or the grid cannot be used.
+    """
+    checkpoint = read_checkpoint(question.model)
+    gpu, _sentence = choose_gpu(question.gpu)
+    request = CapacityRequest(target=str(question.model.resolve()), **question.fields)
+    run = runner(
+        gpu,
+        question.recordings,
+        foreign_bytes=question.foreign_bytes,
+        progress=question.progress,
+    )
+    found = plan_capacity(request, checkpoint, run)
+    return Answer(plan=found, statement=make_statement(found, checkpoint))
+
+
+def recheck(question: Question, statement: Path) -> tuple[StatementCheck, Answer]:
+    """Ask the statement's own question again, now, and compare.
+
+    Raises:
+        VramdocError: the statement cannot be read, or its question cannot be asked of this model.
+    """
+    old = read_statement(statement)
+    if not old.supported:
+        raise UsageError(f"{statement.name} supports nothing, so there is nothing to check")
+    fields = {
+        "contexts": tuple(sorted({row["context"] for row in old.supported})),
+        "sessions": tuple(sorted({max(1, row["sessions"]) for row in old.supported})),
+        "alloc_conf": old.alloc_conf,
+        "cache": old.cache,
+        "seed": old.seed,
+        "alternatives": False,
+        **question.fields,
+    }
+    answer = plan(
+        Question(
+            model=question.model,
+            gpu=question.gpu,
+            fields=fields,
+            recordings=question.recordings,
+            foreign_bytes=question.foreign_bytes,
+            progress=question.progress,
+        )
+    )
+    return check_statement(old, answer.statement), answer
+
+
+def serve(question: Question, spec_fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the ``serve`` workload once: sessions arrive, wait, are turned away, cancelled, abandoned.
+
+    Raises:
+        ChildProblem: the run did not get to its end; the hint says how to look at it.
+    """
+    from vramdoc.examine.run import outcome_of
+    from vramdoc.record.launch import run_workload
+
+    gpu, _sentence = choose_gpu(question.gpu)
+    spec = WorkloadSpec(target=str(question.model.resolve()), name="serve", **spec_fields)
+    recording = run_workload(
+        spec,
+        gpu=gpu,
+        root=question.recordings,
+        alloc_conf=str(question.fields.get("alloc_conf", "")),
+        foreign_bytes=question.foreign_bytes,
+        progress=question.progress,
+    )
+    manifest = recording.manifest
+    found = [o.detail for o in manifest.observations if o.kind == "serve"]
+    outcome = outcome_of(manifest)
+    if not found:
+        raise ChildProblem(
+            f"serving ended with {outcome.exit}: {manifest.exit.message or 'no message'}",
+            f"vramdoc diagnose {recording.folder}",
+        )
+    return {
+        "schema_version": 1,
+        "workload": spec.line(),
+        "device": "" if manifest.device is None else manifest.device.name,
+        "exit": outcome.exit,
+        "reserved_peak": outcome.reserved_peak,
+        "active_peak": outcome.active_peak,
+        **found[0],
+    }
