@@ -25,19 +25,19 @@ def gpu_rows(real: Sequence[RealGpu], virtual: Iterable[GpuModel]) -> list[dict[
         }
         for gpu in real
     ]
-    for model in sorted(virtual, key=lambda model: (model.total_bytes, model.key)):
-        rows.append(
-            {
-                "key": model.key,
-                "kind": "virtual",
-                "name": model.name,
-                "total": model.total_bytes,
-                "compute_capability": model.compute_capability,
-                "multiprocessors": model.multiprocessors,
-                "source": model.sources["total_bytes"],
-                "sources": dict(model.sources),
-            }
-        )
+    rows.extend(
+        {
+            "key": model.key,
+            "kind": "virtual",
+            "name": model.name,
+            "total": model.total_bytes,
+            "compute_capability": model.compute_capability,
+            "multiprocessors": model.multiprocessors,
+            "source": model.sources["total_bytes"],
+            "sources": dict(model.sources),
+        }
+        for model in sorted(virtual, key=lambda model: (model.total_bytes, model.key))
+    )
     return rows
 
 
