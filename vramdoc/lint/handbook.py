@@ -20,7 +20,7 @@ _OPENING = """\
 # Lint rules
 
 `vramdoc lint PATH...` reads Python, shell scripts, Dockerfiles, YAML and `.env` files; nothing in them is imported or executed.
-A line of its own switches rules off: `# vramdoc: ignore[VD401]`, or `# vramdoc: ignore` for all of them. `--select` and `--ignore` take ids
+A comment on the line switches rules off: `# vramdoc: ignore[VD401]`, or `# vramdoc: ignore` for all of them. `--select` and `--ignore` take ids
 and beginnings of ids (`VD0`). `--torch 2.9 --platform windows` judges settings for where they will run.
 
 An error is what a reader of the code would call wrong; a warning costs memory or works only by luck; info is worth knowing.
