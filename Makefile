@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: try test check format lint types layers tests test-releases bench fuzz gpu clean
+.PHONY: try test check format tests chromium test-releases bench fuzz gpu clean
 
 # The environment is made again whenever pyproject.toml changes.
 $(VENV)/.dev: pyproject.toml
@@ -30,8 +30,30 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-tests: $(VENV)/.dev
+tests: $(VENV)/.dev chromium
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup
+
+# The page of a report is tested in a real browser. Where we may, and it is missing, we install it.
+chromium:
+	@if ! command -v chromedriver >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ]; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver; \
+	fi
+
+## test-releases: the virtual GPU and the simulator against other torch releases (downloads several GB)
+test-releases: $(VENV)/.dev
+	$(BIN)/python tests/releases/run.py
+
+## bench: speed and memory beside peers, as ratios in one run; writes docs/benchmarks.md
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks
+
+## fuzz: minutes of coverage-guided input for every reader of foreign data
+fuzz: $(VENV)/.dev
+	HYPOTHESIS_PROFILE=thorough $(BIN)/pytest -q -m fuzz -n $(JOBS)
+
+## gpu: on a machine with a real GPU, the same programs on device, virtual GPU and simulator (at most 8 minutes)
+gpu: $(VENV)/.dev
+	$(BIN)/python tests/gpu/validate.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -15,6 +15,7 @@ from rich.text import Text
 from vramdoc.capacity.plan import CapacityPlan, Cell
 from vramdoc.capacity.statement import StatementCheck
 from vramdoc.facts import Source
+from vramdoc.report.privacy import redact
 from vramdoc.report.to_terminal import Screen
 from vramdoc.units import format_bytes
 
@@ -40,13 +41,14 @@ def capacity_object(plan: CapacityPlan, statement: dict[str, Any]) -> dict[str, 
 
 def render_capacity_json(plan: CapacityPlan, statement: dict[str, Any]) -> str:
     """One JSON object."""
-    return json.dumps(capacity_object(plan, statement), indent=2) + "\n"
+    return json.dumps(redact(capacity_object(plan, statement)), indent=2) + "\n"
 
 
 def render_capacity(
     plan: CapacityPlan, *, width: int = 80, colour: bool = False, ascii_only: bool = False
 ) -> str:
     """The grid, where the border runs and what it was measured by; then where the bytes go."""
+    plan = redact(plan)
     screen = Screen(width=width, colour=colour, ascii_only=ascii_only)
     device = plan.device
     screen.put(
