@@ -6,9 +6,10 @@ Formats of scripts and output lines: the README beside the golden traces. The sa
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 
 from vramdoc.allocator import AllocatorConfig, CachingAllocator, ConfigError, Device, OutOfMemory
-from vramdoc.allocator.errors import InternalAssert
+from vramdoc.allocator.errors import AllocatorError
 
 STATS = (
     "allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes", "active_bytes",
@@ -17,13 +18,20 @@ STATS = (
 STATES = {"active_allocated": "A", "active_pending_free": "P", "inactive": "F"}
 
 
-def run_script(script: Iterable[str], release: str) -> list[str]:
-    """Output lines of ``script`` under the allocator of ``release``."""
-    return _Run(release).lines(script)
+def run_script(script: Iterable[str], release: str, *, pools: bool = False) -> list[str]:
+    """Output lines of ``script`` under the allocator of ``release``.
+
+    With ``pools``, in the extended form: pool ids in segment lines, more of an OOM message, and the words pool, enter, leave, drop
+    (MemPool), gbegin, gend, grel (graph captures).
+    """
+    return _Run(release, pools=pools).lines(script)
 
 
 class _Run:
-    def __init__(self, release: str) -> None:
+    def __init__(self, release: str, *, pools: bool) -> None:
+        self.show_pools = pools
+        self.pools: dict[str, tuple[int, int]] = {}
+        self.scopes: dict[str, ExitStack] = {}
         self.release = release
         self.device = Device(8 << 30)
         self.config = AllocatorConfig.parse("", release=release)
@@ -37,10 +45,11 @@ class _Run:
             try:
                 getattr(self, f"do_{word}")(*rest)
             except OutOfMemory as error:
-                self.out.append("OOM " + str(error).split(" Of the allocated")[0])
+                end = " If reserved" if self.show_pools else " Of the allocated"
+                self.out.append("OOM " + str(error).split(end)[0])
             except ConfigError as error:
                 self.out.append(f"ERR {error.reason}")
-            except InternalAssert as error:
+            except AllocatorError as error:
                 self.out.append(f"ERR {error.message}")
         return self.out
 
@@ -69,6 +78,7 @@ class _Run:
         self.ready().set_per_process_memory_fraction(float(fraction))
 
     def do_a(self, name: str, size: str, stream: str) -> None:
+        self.ready().current_stream = pointer(int(stream))
         address = self.ready().malloc(int(size), pointer(int(stream)))
         self.live[name] = address
         self.out.append(f"A {name} {address:#x}")
@@ -87,15 +97,44 @@ class _Run:
     def do_e(self) -> None:
         self.ready().empty_cache()
 
+    def do_pool(self, name: str, use_on_oom: str, no_split: str) -> None:
+        rules, allocator = self.ready().rules, self.ready()
+        self.pools[name] = allocator.create_pool(
+            use_on_oom=rules.use_on_oom and use_on_oom == "1",
+            no_split=rules.no_split and no_split == "1",
+        )
+        self.out.append("P {} {},{}".format(name, *self.pools[name]))
+
+    def do_enter(self, name: str) -> None:
+        self.scopes[name] = ExitStack()
+        self.scopes[name].enter_context(self.ready().use_pool(self.pools[name]))
+
+    def do_leave(self, name: str) -> None:
+        self.scopes.pop(name).close()
+
+    def do_drop(self, name: str) -> None:
+        self.ready().destroy_pool(self.pools.pop(name))
+
+    def do_gbegin(self, name: str, stream: str) -> None:
+        self.pools[name] = self.ready().begin_capture(pointer(int(stream)))
+        self.out.append("P {} {},{}".format(name, *self.pools[name]))
+
+    def do_gend(self, name: str) -> None:
+        self.ready().end_capture(self.pools[name])
+
+    def do_grel(self, name: str) -> None:
+        self.ready().release_pool(self.pools.pop(name))
+
     def do_snap(self) -> None:
         for s in self.ready().snapshot()["segments"]:
             blocks = " ".join(
                 f"{b['size']}{STATES[b['state']]}{b['requested_size']}" for b in s["blocks"]
             )
             stream = f"{s['stream']:#x}" if s["stream"] else "0"
+            pool = " pool={},{}".format(*s["segment_pool_id"]) if self.show_pools else ""
             self.out.append(
                 f"SEG {s['address']:x} total={s['total_size']} alloc={s['allocated_size']} active={s['active_size']} "
-                f"req={s['requested_size']} stream={stream} {s['segment_type']}{' exp' if s['is_expandable'] else ''} : {blocks}"
+                f"req={s['requested_size']} stream={stream} {s['segment_type']}{' exp' if s['is_expandable'] else ''}{pool} : {blocks}"
             )
 
     def do_trace(self) -> None:

@@ -54,7 +54,7 @@ class Block:
         self.prev: Block | None = None
         self.next: Block | None = None
         self.event_count = 0
-        self.stream_uses: FlatHash | None = None
+        self.stream_uses: FlatHash[int] | None = None
         """Other streams that used the block since it was allocated; None for none."""
         self.gc_base = 0
         self.tie = tie

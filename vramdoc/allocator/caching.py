@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from math import floor
 from typing import Any
 
@@ -17,13 +18,15 @@ from vramdoc.allocator.blocks import DEFAULT_POOL, Block, BlockPool, PoolId, Pri
 from vramdoc.allocator.config import AllocatorConfig, ConfigError
 from vramdoc.allocator.device import Device
 from vramdoc.allocator.errors import (
+    AllocatorError,
     OomFigures,
     OutOfMemory,
     UnknownAddress,
+    internal_assert,
     out_of_memory,
     rejection,
 )
-from vramdoc.allocator.flat_hash import FlatHash
+from vramdoc.allocator.flat_hash import FlatHash, stream_hash
 from vramdoc.allocator.heap import EventSink, Heap
 from vramdoc.allocator.layout import returnable_bytes, segments, trace_entries
 from vramdoc.allocator.releases import rules_for
@@ -71,16 +74,21 @@ class CachingAllocator:
             )
         self.rules = rules
         self.device = device
+        self.current_stream = 0
+        """torch.cuda.current_stream(): while a graph is captured on it, events and flushes are suspended."""
         self._heap = Heap(config, device, rules)
         self._heap.events = [] if history else None
         self._scopes = Scopes(self._heap, rules)
         self._first_max_split_size = config.max_split_size
         self._pending: dict[int, list[Block]] = {}
         """Blocks that wait for an event, by the stream whose event it is, in order of recording (cuda_events)."""
-        self._waiting = FlatHash(device.index)
+        self._stream_hash = partial(stream_hash, device=device.index)
+        self._waiting = FlatHash(self._stream_hash)
         """The streams in ``_pending``, in the order in which PyTorch visits them."""
         self._held: dict[Block, None] = {}
         """Blocks whose completion comes from outside, oldest first."""
+        self._used_in_capture: dict[Block, set[int]] = {}
+        """Streams recorded during a capture: they are done when it ends, so they need no event."""
         self._deferred: list[Block] = []
         """Blocks freed during a capture whose events wait until it ends."""
         if rules.whole_fraction_lifts_limit:
@@ -108,7 +116,7 @@ class CachingAllocator:
             return 0
         if size >= LARGEST_TENSOR:
             raise OutOfMemory("CUDA out of memory. Tried to allocate more than 1EB memory.")
-        if not self._scopes.capturing:
+        if not self._scopes.capturing(stream):
             self._process_events()
         heap, config = self._heap, self._heap.config
         rounded = round_size(size, config.roundup_power2_divisions)
@@ -117,7 +125,10 @@ class CachingAllocator:
         block = heap.get_free_block(half, stream, rounded, expandable=expandable)
         if block is None:
             block = self._obtain(half, stream, size, rounded, expandable=expandable)
-            expandable = expandable and block.pool is half
+            from_elsewhere = block.pool is not half
+            expandable = expandable and (
+                not from_elsewhere or self.rules.use_on_oom_takes_expandable
+            )
         return self._hand_out(block, size, rounded, expandable=expandable)
 
     def free(self, address: int) -> None:
@@ -131,7 +142,7 @@ class CachingAllocator:
         block = self._requested_free(address)
         if not block.stream_uses:
             self._heap.join_free(block)
-        elif self._scopes.capturing:
+        elif self._scopes.capturing(self.current_stream):
             self._deferred.append(block)
         else:
             self._insert_events(block)
@@ -141,8 +152,10 @@ class CachingAllocator:
         block = self._allocated(address)
         if stream != block.stream:
             if block.stream_uses is None:
-                block.stream_uses = FlatHash(self.device.index)
+                block.stream_uses = FlatHash(self._stream_hash)
             block.stream_uses.add(stream)
+            if self._scopes.capturing(self.current_stream):
+                self._used_in_capture.setdefault(block, set()).add(stream)
 
     def hold(self, address: int) -> Block:
         """Free, but wait for ``complete``: how a replay puts a recorded free_completed where it was.
@@ -161,8 +174,11 @@ class CachingAllocator:
             self._finish([block])
 
     def empty_cache(self, pool: PoolId = DEFAULT_POOL) -> None:
-        """torch.cuda.empty_cache(): complete pending frees and return all memory that is wholly free."""
-        self._release_cached_blocks(pool)
+        """torch.cuda.empty_cache(): complete pending frees and return all memory that is wholly free.
+
+        Given a private pool, only that of the pool, which must not be in use.
+        """
+        self._release_cached_blocks(pool, self.current_stream)
 
     # Settings
 
@@ -219,9 +235,11 @@ class CachingAllocator:
 
     def destroy_pool(self, pool: PoolId) -> None:
         """The MemPool object goes: one use less, and its free memory is returned at once."""
+        if not self.rules.mempool_object_holds_pool:
+            return
         self._scopes.release(pool)
         if pool in {freeable.id for freeable in self._scopes.freeable()}:
-            self._release_cached_blocks(pool)
+            self._release_cached_blocks(pool, self.current_stream)
 
     def begin_capture(self, stream: int, pool: PoolId | None = None) -> PoolId:
         """Start capturing a CUDA graph on ``stream``, into ``pool`` or one of its own."""
@@ -273,7 +291,7 @@ class CachingAllocator:
 
     def segments(self) -> list[dict[str, Any]]:
         """torch.cuda.memory._snapshot()["segments"], by address."""
-        return segments(self._heap)
+        return segments(self._heap, only=self._scopes.context)
 
     def trace(self) -> list[dict[str, Any]]:
         """The events so far, oldest first, as in _snapshot()["device_traces"] but without times and stacks."""
@@ -300,8 +318,9 @@ class CachingAllocator:
 
     def snapshot(self) -> dict[str, Any]:
         """torch.cuda.memory._snapshot(): segments and trace; the trace then notes that a snapshot was taken."""
-        taken = {"segments": self.segments(), "device_traces": [self.trace()]}
-        active = self._heap.stats.active_bytes.all.current
+        shown = self.segments()
+        taken = {"segments": shown, "device_traces": [self.trace()]}
+        active = sum(segment["active_size"] for segment in shown)
         self._heap.record("snapshot", 0, active, 0, self._heap.small)
         return taken
 
@@ -311,8 +330,7 @@ class CachingAllocator:
         """Whether expandable segments serve this request."""
         if not self._heap.config.expandable_segments:
             return False
-        owner = pool.owner
-        return owner is None or (self.rules.expandable_private_pools and not owner.custom_allocator)
+        return pool.owner is None or not pool.owner.custom_allocator
 
     def _obtain(
         self, pool: BlockPool, stream: int, size: int, rounded: int, *, expandable: bool
@@ -327,19 +345,27 @@ class CachingAllocator:
             if heap.limit is not None and heap.total_allocated + wanted > heap.limit:
                 return None
             self._reject(size, wanted)
-            if expandable:
+            if expandable and self.rules.mempool_refuses_expandable and self._scopes.inside_mempool:
+                raise AllocatorError(
+                    "torch.cuda.MemPool doesn't currently support expandable_segments.",
+                    "torch 2.8 and newer do",
+                )
+            if expandable and (pool.owner is None or self.rules.expandable_private_pools):
                 return heap.try_allocate_expandable_block(pool, stream, rounded)
             return heap.malloc_segment(pool, stream, wanted)
 
         block = alloc_block()
-        if block is None:
+        fallback_first = self.rules.use_on_oom_spares_cache
+        if block is None and fallback_first:
             block = self._mempool_fallback(pool, stream, rounded)
         if block is None and reclaim.release_available_cached_blocks(heap, pool, stream, rounded):
             block = alloc_block()
-        if block is None and not self._scopes.capturing:
-            self._release_cached_blocks(DEFAULT_POOL)
+        if block is None and not self._scopes.capturing(stream):
+            self._release_cached_blocks(DEFAULT_POOL, stream)
             heap.stats.num_alloc_retries += 1
             block = alloc_block()
+        if block is None and not fallback_first:
+            block = self._mempool_fallback(pool, stream, rounded)
         if block is None:
             raise self._out_of_memory(pool, stream, size, rounded, wanted)
         return block
@@ -358,9 +384,15 @@ class CachingAllocator:
         """A free block of a MemPool(use_on_oom=True), for requests of the default pool only."""
         if pool.owner is not None:
             return None
+        expandable = (
+            self._heap.config.expandable_segments and self.rules.use_on_oom_takes_expandable
+        )
         for owner in self._scopes.on_oom():
-            half = owner.half(small=pool.small)
-            block = self._heap.get_free_block(half, stream, rounded, expandable=False)
+            self._scopes.begin(Scope(owner, None, capture=False))
+            half = self._scopes.choose(rounded, stream)
+            block = self._heap.get_free_block(half, stream, rounded, expandable=expandable)
+            self._scopes.end(owner)
+            self._scopes.release(owner)
             if block is not None:
                 return block
         return None
@@ -445,7 +477,14 @@ class CachingAllocator:
     def _insert_deferred_events(self) -> None:
         deferred, self._deferred = self._deferred, []
         for block in deferred:
+            done = self._used_in_capture.pop(block, set())
+            uses, block.stream_uses = block.stream_uses, FlatHash(self._stream_hash)
+            for stream in uses or ():
+                if stream not in done:
+                    block.stream_uses.add(stream)
             self._insert_events(block)
+            if block.event_count == 0:
+                self._heap.join_free(block)
 
     def _process_events(self) -> None:
         """Complete the frees whose events are done; a stream's first unfinished event holds up those behind it."""
@@ -483,10 +522,18 @@ class CachingAllocator:
             if block.event_count == 0:
                 self._heap.join_free(block)
 
-    def _release_cached_blocks(self, pool: PoolId) -> None:
+    def _release_cached_blocks(self, pool: PoolId, stream: int) -> None:
         """Return what is wholly free: the default pools and unused private ones, or one unused private pool."""
         heap = self._heap
-        if pool == DEFAULT_POOL and not self._scopes.capturing:
+        if self._scopes.capturing(stream):
+            if self.rules.mempool_is_context and self._scopes.inside_mempool:
+                return
+            if self.rules.empty_cache_asserts_in_capture or pool != DEFAULT_POOL:
+                heap.stats.num_sync_all_streams += 1
+                raise internal_assert(
+                    "captures_underway.empty()", "do it after the capture or scope"
+                )
+        if pool == DEFAULT_POOL and not self._scopes.capturing(stream):
             self._synchronize_and_free_events()
             reclaim.release_blocks(heap, heap.large)
             reclaim.release_blocks(heap, heap.small)
@@ -497,4 +544,4 @@ class CachingAllocator:
                 self._synchronize_and_free_events(private)
             reclaim.release_blocks(heap, private.small)
             reclaim.release_blocks(heap, private.large)
-            self._scopes.forget_if_empty(private)
+        self._scopes.forget_empty()

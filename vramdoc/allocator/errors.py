@@ -54,12 +54,24 @@ class UndefinedBehaviour(VramdocError):
     """The program would make the real allocator corrupt itself, so there is no result to report."""
 
 
-class InternalAssert(VramdocError):
-    """The release fails an internal assertion here; it reaches Python as a RuntimeError."""
+class AllocatorError(VramdocError):
+    """An error other than running out of memory; it reaches Python as a RuntimeError."""
+
+
+class InternalAssert(AllocatorError):
+    """The release fails an internal assertion of its own."""
 
 
 class UnknownAddress(UsageError):
     """An address that the allocator does not hold."""
+
+
+def internal_assert(condition: str, hint: str, *, line: str = "") -> InternalAssert:
+    """The error of a failed TORCH_INTERNAL_ASSERT in CUDACachingAllocator.cpp; ``line`` is quoted where it is known."""
+    where = f' at "../c10/cuda/CUDACachingAllocator.cpp":{line}' if line else ""
+    return InternalAssert(
+        f"{condition} INTERNAL ASSERT FAILED{where}, please report a bug to PyTorch. ", hint
+    )
 
 
 def format_size(size: int) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from vramdoc.allocator.blocks import Block, BlockPool, ExpandableSegment, PoolId, PrivatePool
 from vramdoc.allocator.config import AllocatorConfig
 from vramdoc.allocator.device import Device
-from vramdoc.allocator.errors import InternalAssert, UndefinedBehaviour
+from vramdoc.allocator.errors import UndefinedBehaviour, internal_assert
 from vramdoc.allocator.releases import Rules, TieBreak
 from vramdoc.allocator.sizes import MIN_BLOCK, SMALL_BUFFER, SMALL_SIZE
 from vramdoc.allocator.statistics import PoolStat, Statistics
@@ -323,10 +323,8 @@ class Heap:
     def release_block(self, block: Block) -> None:
         """Return (cudaFree) a whole segment."""
         if block.expandable_segment is not None:
-            raise InternalAssert(
-                '!block->expandable_segment_ INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":2586, '
-                "please report a bug to PyTorch. ",
-                "fixed in torch 2.5 (PR #134338)",
+            raise internal_assert(
+                "!block->expandable_segment_", "fixed in torch 2.5 (PR #134338)", line="2586"
             )
         if block.is_split:
             raise UndefinedBehaviour(

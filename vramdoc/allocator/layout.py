@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from vramdoc.allocator.blocks import Block
+from vramdoc.allocator.blocks import Block, PoolId
 from vramdoc.allocator.heap import Event, Heap
 
 
-def segments(heap: Heap) -> list[dict[str, Any]]:
-    """Segments by address; of an expandable segment, each maximal mapped run is one."""
-    heads = (block for block in _mapped_blocks(heap) if block.prev is None or not block.prev.mapped)
+def segments(heap: Heap, *, only: PoolId | None = None) -> list[dict[str, Any]]:
+    """Segments by address, or those of one pool; of an expandable segment, each maximal mapped run is one."""
+    heads = (
+        block
+        for block in _mapped_blocks(heap)
+        if (block.prev is None or not block.prev.mapped) and only in (None, block.pool.id)
+    )
     return [_segment(heap, head) for head in sorted(heads, key=lambda block: block.address)]
 
 

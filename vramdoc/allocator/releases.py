@@ -62,10 +62,24 @@ class Rules:
     """The limit is rounded to the nearest byte instead of truncated."""
     use_on_oom: bool = False
     """MemPool(use_on_oom=True) exists."""
+    use_on_oom_spares_cache: bool = False
+    """Such a pool is tried before cached blocks are given back; before, only when even that had not helped."""
+    use_on_oom_takes_expandable: bool = True
+    """With expandable segments on, blocks of expandable segments of such a pool serve, and are cut as finely as others."""
     no_split: bool = False
     """MemPool(no_split=True) exists."""
     expandable_private_pools: bool = False
-    """Private pools use expandable segments."""
+    """New memory of private pools comes from expandable segments too; before, only blocks were cut as finely."""
+    mempool_object_holds_pool: bool = False
+    """A MemPool object keeps its pool in use; before, a pool was unused again whenever its scope closed."""
+    mempool_is_context: bool = False
+    """While a use_mem_pool scope is open, empty_cache means its pool, which is in use, and does nothing; snapshots show it alone."""
+    mempool_refuses_expandable: bool = False
+    """With expandable segments on, new memory inside a use_mem_pool scope is refused with a RuntimeError."""
+    innermost_scope_wins: bool = False
+    """Of nested use_mem_pool scopes the last opened one serves a request; before, the first opened one."""
+    empty_cache_asserts_in_capture: bool = True
+    """empty_cache fails an internal assertion during a capture; later it leaves the default pools alone."""
     scope_counts_as_capture: bool = True
     """An open use_mem_pool scope suspends event processing and flushing as a graph capture does."""
     refuses_hopeless_expandable: bool = False
@@ -83,13 +97,19 @@ class Rules:
 
 _CHANGES: Mapping[str, Mapping[str, Any]] = {
     "2.4": {},
-    "2.5": {"asserts_on_expandable": False, "message_shows_limit": True},
-    "2.6": {},
-    "2.7": {},
+    "2.5": {
+        "asserts_on_expandable": False,
+        "message_shows_limit": True,
+        "expandable_private_pools": True,
+    },
+    "2.6": {"mempool_object_holds_pool": True, "mempool_is_context": True},
+    "2.7": {"mempool_refuses_expandable": True},
     "2.8": {
         "divisions_word": "divisions",
+        "mempool_is_context": False,
+        "mempool_refuses_expandable": False,
+        "empty_cache_asserts_in_capture": False,
         "use_on_oom": True,
-        "expandable_private_pools": True,
     },
     "2.9": {},
     "2.10": {
@@ -97,11 +117,14 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = {
         "generic_alloc_conf": True,
         "tail_spares_last_boundary": True,
         "whole_fraction_lifts_limit": True,
+        "innermost_scope_wins": True,
+        "use_on_oom_takes_expandable": False,
         "no_split": True,
         "hint_variable": "PYTORCH_ALLOC_CONF",
     },
     "2.11": {
         "resets_non_split_rounding": True,
+        "use_on_oom_spares_cache": True,
         "hint_variable": "PYTORCH_CUDA_ALLOC_CONF",
         "hint_url": _NEW_DOCS,
     },

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vramdoc.allocator.blocks import DEFAULT_POOL, BlockPool, PoolId, PrivatePool
+from vramdoc.allocator.errors import internal_assert
+from vramdoc.allocator.flat_hash import FlatHash
 from vramdoc.allocator.heap import Heap
 from vramdoc.allocator.releases import Rules
 from vramdoc.allocator.sizes import SMALL_SIZE
@@ -35,7 +37,9 @@ class Scopes:
         self._heap = heap
         self._rules = rules
         self._open: list[Scope] = []
-        self._freeable: dict[PoolId, PrivatePool] = {}
+        self._freeable: FlatHash[PoolId] = FlatHash(max)
+        """Ids of pools that nothing uses any more."""
+        self._on_oom: list[PoolId] = []
         self._names = {"graph": 0, "user": 0}
 
     def new_id(self, kind: str) -> PoolId:
@@ -57,7 +61,10 @@ class Scopes:
             if wanted and not known:
                 option = "use_on_oom" if pool.use_on_oom and since == "2.8" else "no_split"
                 raise UsageError(f"MemPool({option}=True) came with torch {since}")
-        self._heap.private[pool.id] = pool
+        if pool.use_on_oom:
+            self._on_oom.append(pool.id)
+        if self._rules.mempool_object_holds_pool:
+            self._heap.private[pool.id] = pool
 
     def begin(self, scope: Scope) -> None:
         """Open a scope; its pool is made if there is none, else used once more."""
@@ -66,9 +73,12 @@ class Scopes:
         pool = self._heap.private.get(scope.pool)
         if pool is None:
             self._heap.private[scope.pool] = PrivatePool(scope.pool)
+        elif pool.use_count == 0:
+            raise internal_assert(
+                "it->second->use_count > 0", "memory of the pool outlived its last use"
+            )
         else:
             pool.use_count += 1
-            self._freeable.pop(scope.pool, None)
         self._open.append(scope)
 
     def end(self, pool: PoolId) -> None:
@@ -86,11 +96,11 @@ class Scopes:
             raise UsageError(f"pool {pool_id} is not in use")
         pool.use_count -= 1
         if pool.use_count == 0:
-            pool.no_split = pool.use_on_oom = False
-            self._freeable[pool_id] = pool
+            pool.no_split = False
+            self._freeable.add(pool_id)
 
     def choose(self, size: int, stream: int, asked: PoolId | None = None) -> BlockPool:
-        """The pool that serves a block of ``size`` bytes for ``stream`` (get_pool); the innermost scope wins.
+        """The pool that serves a block of ``size`` bytes for ``stream`` (get_pool).
 
         ``asked`` overrules the scopes; a private pool of that id is made if there is none.
         """
@@ -99,27 +109,50 @@ class Scopes:
             return self._heap.private.setdefault(asked, PrivatePool(asked)).half(small=small)
         if asked is not None:
             return self._heap.small if small else self._heap.large
-        for scope in reversed(self._open):
+        for scope in reversed(self._open) if self._rules.innermost_scope_wins else self._open:
             if scope.takes(stream):
                 return self._heap.private[scope.pool].half(small=small)
         return self._heap.small if small else self._heap.large
 
-    @property
-    def capturing(self) -> bool:
-        """Whether events and flushes are suspended: a capture runs, or (up to 2.12) any scope is open."""
+    def capturing(self, stream: int) -> bool:
+        """Whether events and flushes are suspended for a call on ``stream``.
+
+        Up to 2.12 any open scope does that, on every stream; from 2.13 on only a capture, on the streams that it captures.
+        """
         if self._rules.scope_counts_as_capture:
             return bool(self._open)
-        return any(scope.capture for scope in self._open)
+        return any(scope.capture and scope.takes(stream) for scope in self._open)
+
+    @property
+    def inside_mempool(self) -> bool:
+        """Whether a use_mem_pool scope is open."""
+        return any(not scope.capture for scope in self._open)
+
+    @property
+    def context(self) -> PoolId | None:
+        """The pool that calls without one mean (MemPoolContext, 2.6 and 2.7): that of the innermost use_mem_pool scope."""
+        if not self._rules.mempool_is_context:
+            return None
+        return next((scope.pool for scope in reversed(self._open) if not scope.capture), None)
 
     def freeable(self) -> list[PrivatePool]:
         """Pools that nothing uses any more."""
-        return list(self._freeable.values())
+        return [self._heap.private[pool] for pool in self._freeable]
 
-    def forget_if_empty(self, pool: PrivatePool) -> None:
-        """Drop an unused pool that holds no memory of the driver."""
-        if pool.device_allocs == 0:
-            del self._freeable[pool.id], self._heap.private[pool.id]
+    def forget_empty(self) -> None:
+        """Drop unused pools that hold no memory of the driver."""
 
-    def on_oom(self) -> list[PrivatePool]:
-        """Pools that a failed request of the default pool may use."""
-        return [pool for pool in self._heap.private.values() if pool.use_on_oom]
+        def keep(pool: PoolId) -> bool:
+            if self._heap.private[pool].device_allocs:
+                return True
+            del self._heap.private[pool]
+            return False
+
+        self._freeable.visit(keep)
+
+    def on_oom(self) -> list[PoolId]:
+        """Pools that a failed request of the default pool may use, the latest first (the order of a std::unordered_set).
+
+        Ids of destroyed pools stay among them, as in PyTorch.
+        """
+        return self._on_oom[::-1]

@@ -651,14 +651,15 @@ static struct block *alloc_block(struct heap *h, struct pool *pool, i64 stream, 
         h->out->failed_tried = (i64)wanted;
         stop(h, E_REJECTED);
     }
-    return expandable ? try_allocate_expandable_block(h, pool, stream, rounded) : malloc_segment(h, pool, stream, wanted);
+    int in_range = expandable && (!pool->owner || h->rules->expandable_private_pools);
+    return in_range ? try_allocate_expandable_block(h, pool, stream, rounded) : malloc_segment(h, pool, stream, wanted);
 }
 
 /* NULL when out of memory, which is counted and recorded. */
 static struct block *allocate(struct heap *h, u64 size, i64 stream, i64 owner) {
     u64 rounded = round_size(h->rules, size), wanted = allocation_size(h->rules, rounded);
     struct pool *pool = &h->pools[2 * owner + (rounded > SMALL_SIZE)];
-    int expandable = h->rules->expandable && (!owner || h->rules->expandable_private_pools);
+    int expandable = (int)h->rules->expandable;
     struct block *b = get_free_block(h, pool, stream, rounded, expandable);
     if (!b) {
         if (collects_garbage(h)) garbage_collect_cached_blocks(h);
