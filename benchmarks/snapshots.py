@@ -36,24 +36,28 @@ class PickleWriter:
         stream.write(b"\x80\x04")
 
     def op(self, code: bytes) -> None:
+        """Append one opcode, with its argument."""
         self.parts.append(code)
         self.pending += len(code)
         if self.pending >= FRAME_BYTES:
             self.flush()
 
     def flush(self) -> None:
+        """Close the frame."""
         content = b"".join(self.parts)
         if content:
             self.stream.write(b"\x95" + struct.pack("<Q", len(content)) + content)
         self.parts, self.pending = [], 0
 
     def memoize(self, key: object = None) -> None:
+        """Number the value on top, as MEMOIZE does; ``key`` finds it again."""
         if key is not None:
             self.memo[key] = self.memoized
         self.memoized += 1
         self.op(b"\x94")
 
     def get(self, key: object) -> bool:
+        """Refer to what was numbered under ``key``, if it was."""
         index = self.memo.get(key)
         if index is None:
             return False
@@ -61,6 +65,7 @@ class PickleWriter:
         return True
 
     def text(self, value: str) -> None:
+        """A text, once."""
         if not self.get(value):
             encoded = value.encode()
             head = (
@@ -72,6 +77,7 @@ class PickleWriter:
             self.memoize(value)
 
     def integer(self, value: int) -> None:
+        """The shortest opcode for it."""
         if 0 <= value < 256:
             self.op(b"K" + bytes([value]))
         elif 0 <= value < 65536:
@@ -83,6 +89,7 @@ class PickleWriter:
             self.op(b"\x8a" + bytes([size]) + value.to_bytes(size, "little", signed=True))
 
     def value(self, value: object) -> None:
+        """Anything but a list or a dictionary."""
         if isinstance(value, bool):
             self.op(b"\x88" if value else b"\x89")
         elif isinstance(value, int):
@@ -98,6 +105,7 @@ class PickleWriter:
             raise TypeError(type(value))
 
     def dictionary(self, items: dict[str, object], frames: tuple[int, ...] | None = None) -> None:
+        """A dictionary, with ``frames`` as its last key."""
         self.op(b"}")
         self.memoize()
         self.op(b"(")
@@ -110,6 +118,7 @@ class PickleWriter:
         self.op(b"u")
 
     def frames(self, frames: tuple[int, ...]) -> None:
+        """A list of frames."""
         self.op(b"]")
         self.memoize()
         if frames:
@@ -120,6 +129,7 @@ class PickleWriter:
             self.op(b"e")
 
     def frame(self, frame: int) -> None:
+        """One frame, once."""
         self.op(b"}")
         self.memoize(("frame", frame))
         self.op(b"(")
@@ -167,12 +177,14 @@ class Allocator:
         return address, made
 
     def segment(self, size: int) -> tuple[int, int]:
+        """Address and size of a new segment."""
         address = self.next_segment
         self.next_segment += size
         self.segments[address] = (size, [])
         return address, size
 
     def release(self, address: int) -> int:
+        """Free; returns the size that was asked for."""
         size, _ = self.live.pop(address)
         self.free.setdefault(-(-size // 512) * 512, []).append(address)
         return size
