@@ -111,7 +111,8 @@ def test_public_snapshots_compare(public_snapshots):
     from vramdoc.evidence.build import case_from_snapshot
 
     bf16, fp32 = (
-        case_from_snapshot(public_snapshots / f"cs336-silmont-fwd-{kind}.pickle") for kind in ("bf16", "fp32")
+        case_from_snapshot(public_snapshots / f"cs336-silmont-fwd-{kind}.pickle")
+        for kind in ("bf16", "fp32")
     )
     found = compare(bf16, fp32)
     change = {c.name: c.change for c in found.levels}
