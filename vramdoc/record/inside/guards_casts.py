@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
@@ -21,13 +22,21 @@ _CONVERSIONS = ("to", "type", "float", "double", "half", "bfloat16")
 _MOST_LINES = 100
 Observe = Callable[..., None]
 
-_Place = tuple[CodeType, int, torch.dtype, torch.dtype]
-"""A code object and an instruction in it, not yet a line: naming the line takes longer than a conversion."""
+_Place = tuple[int, int, torch.dtype, torch.dtype]
+"""A code object's id and an instruction in it, not yet a line: naming the line, or hashing the code, takes longer than a
+conversion."""
+
+
+@dataclass(slots=True)
+class _Tally:
+    code: CodeType
+    bytes: int = 0
+    count: int = 0
 
 
 def install() -> Callable[[Observe], None]:
     """Watch the conversions; returns what reports the lines with the most bytes, at the end."""
-    tallies: dict[_Place, list[int]] = {}
+    tallies: dict[_Place, _Tally] = {}
     for method in _CONVERSIONS:
         _watch(method, tallies)
 
@@ -40,7 +49,7 @@ def install() -> Callable[[Observe], None]:
     return report
 
 
-def _watch(method: str, tallies: dict[_Place, list[int]]) -> None:
+def _watch(method: str, tallies: dict[_Place, _Tally]) -> None:
     original = getattr(torch.Tensor, method)
     tensor = torch.Tensor
 
@@ -52,14 +61,16 @@ def _watch(method: str, tallies: dict[_Place, list[int]]) -> None:
         source, target = self.dtype, result.dtype
         if source is not target and result.is_cuda:
             frame = sys._getframe(1)  # noqa: SLF001 # the documented way to a frame
-            if is_library(frame.f_code):
+            code = frame.f_code
+            if is_library(code):
                 frame = calling_frame(frame) or frame
-            place = frame.f_code, frame.f_lasti, source, target
+                code = frame.f_code
+            place = id(code), frame.f_lasti, source, target
             tally = tallies.get(place)
             if tally is None:
-                tally = tallies[place] = [0, 0]
-            tally[0] += result.nbytes
-            tally[1] += 1
+                tally = tallies[place] = _Tally(code)
+            tally.bytes += result.nbytes
+            tally.count += 1
         return result
 
     setattr(torch.Tensor, method, watched)
@@ -68,12 +79,13 @@ def _watch(method: str, tallies: dict[_Place, list[int]]) -> None:
 _Line = tuple[str, int, str, str]
 
 
-def _by_line(tallies: Mapping[_Place, Sequence[int]]) -> list[tuple[_Line, tuple[int, int]]]:
+def _by_line(tallies: Mapping[_Place, _Tally]) -> list[tuple[_Line, tuple[int, int]]]:
     """Bytes and counts by file, line, source and target type, most bytes first."""
     lines: defaultdict[_Line, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for (code, instruction, source, target), (size, count) in tallies.items():
+    for (_, instruction, source, target), tally in tallies.items():
+        code = tally.code
         line = (code.co_filename, _line_of(code, instruction), _name(source), _name(target))
-        lines[line] = lines[line][0] + size, lines[line][1] + count
+        lines[line] = lines[line][0] + tally.bytes, lines[line][1] + tally.count
     return sorted(lines.items(), key=lambda item: (-item[1][0], item[0]))
 
 

@@ -6,7 +6,6 @@ import linecache
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -17,7 +16,6 @@ _LIBRARY = f"{Path(torch.__file__).parent}{os.sep}"
 _OURS = f"{Path(__file__).parents[2]}{os.sep}record{os.sep}"
 
 
-@cache
 def is_library(code: CodeType) -> bool:
     """Whether code is torch's or the recorder's."""
     return code.co_filename.startswith((_LIBRARY, _OURS))
