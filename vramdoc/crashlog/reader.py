@@ -27,8 +27,7 @@ from vramdoc.crashlog.surroundings import (
     tracebacks,
     visible_code,
 )
-from vramdoc.crashlog.wordings import ANCHORS as WORDING_ANCHORS
-from vramdoc.crashlog.wordings import read_wordings
+from vramdoc.crashlog.wordings import WORDINGS, read_wordings
 from vramdoc.errors import UnreadableInput
 
 WINDOW = 1 << 20
@@ -37,8 +36,6 @@ OVERLAP = 16 << 10
 """An incident that begins in the last part of a window is read in the next one, where it is complete."""
 KEPT = 200
 """Distinct incidents kept of one kind; a log that fails for days repeats itself."""
-_ANCHORS = OOM_ANCHORS + WORDING_ANCHORS
-"""A window without any of these literals holds no failure and is not looked at line by line."""
 _WARNINGS = frozenset({"conf-unsupported", "conf-ignored", "conf-renamed", "out-resized", "killed"})
 """Kinds that may precede or follow the failure itself; its traceback stands before another incident."""
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d")
@@ -84,12 +81,26 @@ def _read_pieces(pieces: Iterator[str], encoding: str) -> CrashLog:
     characters = 0
     for base, window, is_last in _windows(pieces):
         characters = base + len(window)
-        if is_last or any(anchor in window for anchor in _ANCHORS):
+        if is_last or _may_hold_a_failure(window):
             stop = len(window) if is_last else len(window) - OVERLAP
             collected.add_window(window, base, stop=stop)
     if not characters:
         raise UnreadableInput("the text is empty", "give the whole output of the failed program")
     return collected.log(encoding, characters)
+
+
+def _may_hold_a_failure(window: str) -> bool:
+    """Whether a window is worth looking at line by line: it holds a literal of some message.
+
+    A literal without letters (137, -9) stands in many numbers, so there the message itself must match.
+    """
+    if any(anchor in window for anchor in OOM_ANCHORS):
+        return True
+    return any(
+        any(character.isalpha() for character in wording.anchor) or wording.pattern.search(window)
+        for wording in WORDINGS
+        if wording.anchor in window
+    )
 
 
 def _windows(pieces: Iterator[str]) -> Iterator[tuple[int, str, bool]]:

@@ -12,49 +12,48 @@ from dataclasses import dataclass
 from vramdoc.crashlog.incident import Reading
 from vramdoc.crashlog.readings import reading
 
-_SIGNS: dict[str, str] = {
-    "dataloader-worker": r"DataLoader worker process \d+|_utils[\\/]worker\.py",
-    "collate": r"_utils[\\/]collate\.py|default_collate|elem\.new\(storage\)|\bcollate_fn\b",
-    "vllm": r"(?i:\bvllm)|EngineCore",
-    "sglang": r"\bsglang\b",
-    "tgi": r"text_generation_(?:server|launcher)|Unable to warmup model",
-    "deepspeed": r"\bdeepspeed\b|\[launch\.py:\d+",
-    "fsdp": r"(?i:\bfsdp\b)|FullyShardedDataParallel|_flat_param|_fully_shard",
-    "distributed": r"torch[\\/]distributed[\\/]|torchrun|ProcessGroupNCCL",
-    "quantization": r"torch[\\/]ao[\\/]quantization",
-    "backward": r"\.backward\(|torch[\\/]autograd[\\/]__init__\.py",
-    "graph-capture": r"[Cc]apturing (?:the model for )?(?:CUDA|cuda) ?graphs?|Graph capturing|capture_model|cudagraph_trees|torch[\\/]cuda[\\/]graphs\.py",
-    "graph-capture-time": r"(?P<value>\d\d:\d\d:\d\d)[^\n]{0,120}?[Cc]apturing (?:the model for )?(?:CUDA|cuda) ?graphs?",
-    "graph-capture-done": r"Graph capturing finished|[Cc]apturing finished|graph capture complete",
-    "bitsandbytes-banner": r"(?m:^bin \S[^\n]{0,300}bitsandbytes)",
-    "eager-advice": r"enforce[_-]eager|enforcing eager",
-    "checkpoint-load": r"load_from_checkpoint|load_state_dict|torch\.load\(|load_file\(|load_checkpoint",
-    "pin-memory": r"pin_memory",
-    "spawn": r"spawn_main|multiprocessing[\\/]spawn\.py",
-    "optimizer-step": r"optimizer\.step\(|torch[\\/]optim[\\/]",
-    "library-path": r"LD_LIBRARY_PATH",
-    "visible-devices": r"CUDA_VISIBLE_DEVICES[\"']?\]?\s*[=:]\s*[\"']?(?P<value>[\d,]+)",
-    "launch-blocking": r"CUDA_LAUNCH_BLOCKING=1(?!\.)",
-    "faulthandler": r"most recent call first",
-}
-_SIGN_PATTERNS = {name: re.compile(pattern) for name, pattern in _SIGNS.items()}
-
-_PLATFORMS = (
-    ("wsl", re.compile(r"microsoft-standard-WSL|\bWSL2?\b|[\"' ]/mnt/[a-z]/")),
-    (
-        "windows",
-        re.compile(
-            r"\b[A-Za-z]:\\{1,2}\w|\bWinError\b|\.dll\b|\bwin32\b|\\site-packages\\|\\lib\\"
-        ),
+_SIGNS: dict[str, tuple[tuple[str, ...], str]] = {
+    # name: (literals of which one must be there, expression)
+    "dataloader-worker": (("DataLoader worker", "worker.py"), r"DataLoader worker process \d+|_utils[\\/]worker\.py"),
+    "collate": (("collate", "elem.new"), r"_utils[\\/]collate\.py|default_collate|elem\.new\(storage\)|\bcollate_fn\b"),
+    "vllm": (("vllm", "vLLM", "VLLM", "Vllm", "EngineCore"), r"\b(?:vllm|vLLM|VLLM|Vllm)|EngineCore"),
+    "sglang": (("sglang",), r"\bsglang\b"),
+    "tgi": (("text_generation_", "warmup model"), r"text_generation_(?:server|launcher)|Unable to warmup model"),
+    "deepspeed": (("deepspeed", "launch.py:"), r"\bdeepspeed\b|\[launch\.py:\d+"),
+    "fsdp": (("fsdp", "FSDP", "FullyShardedDataParallel", "_flat_param"), r"\b(?:fsdp|FSDP)\b|FullyShardedDataParallel|_flat_param"),
+    "distributed": (("distributed", "torchrun", "ProcessGroupNCCL"), r"torch[\\/]distributed[\\/]|torchrun|ProcessGroupNCCL"),
+    "quantization": (("quantization",), r"torch[\\/]ao[\\/]quantization"),
+    "backward": (("backward(", "autograd"), r"\.backward\(|torch[\\/]autograd[\\/]__init__\.py"),
+    "graph-capture": (
+        ("aptur", "cudagraph_trees", "graphs.py"),
+        r"[Cc]apturing (?:the model for )?(?:CUDA|cuda) ?graphs?|Graph capturing|capture_model|cudagraph_trees|torch[\\/]cuda[\\/]graphs\.py",
     ),
-    ("macos", re.compile(r"MPS backend out of memory|/opt/homebrew/|\bmacOS\b|/Users/\w")),
+    "graph-capture-time": (
+        ("apturing",),
+        r"(?P<value>\d\d:\d\d:\d\d)[^\n]{0,120}?[Cc]apturing (?:the model for )?(?:CUDA|cuda) ?graphs?",
+    ),
+    "graph-capture-done": (("finished", "complete"), r"[Cc]apturing finished|graph capture complete"),
+    "bitsandbytes-banner": (("bin ",), r"(?m:^bin \S[^\n]{0,300}bitsandbytes)"),
+    "checkpoint-load": (
+        ("load_from_checkpoint", "load_state_dict", "torch.load(", "load_file(", "load_checkpoint"),
+        r"load_from_checkpoint|load_state_dict|torch\.load\(|load_file\(|load_checkpoint",
+    ),
+    "pin-memory": (("pin_memory",), r"pin_memory"),
+    "spawn": (("spawn",), r"spawn_main|multiprocessing[\\/]spawn\.py"),
+    "library-path": (("LD_LIBRARY_PATH",), r"LD_LIBRARY_PATH"),
+    "visible-devices": (("CUDA_VISIBLE_DEVICES",), r"CUDA_VISIBLE_DEVICES[\"']?\]?\s*[=:]\s*[\"']?(?P<value>[\d,]+)"),
+}  # fmt: skip
+
+_PLATFORMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("wsl", ("WSL", "/mnt/"), r"microsoft-standard-WSL|\bWSL2?\b|[\"' ]/mnt/[a-z]/"),
+    ("windows", (":\\", "WinError", ".dll", "win32", "\\lib\\"), r"\b[A-Za-z]:\\{1,2}\w|\bWinError\b|\.dll\b|\bwin32\b|\\lib\\"),
+    ("macos", ("MPS backend", "/opt/homebrew/", "macOS", "/Users/"), r"MPS backend out of memory|/opt/homebrew/|\bmacOS\b|/Users/\w"),
     (
         "linux",
-        re.compile(
-            r"[\"' (]/(?:usr|home|root|opt|workspace|data|tmp|venv|content|kaggle)/|\.so\b|dist-packages/"
-        ),
+        ("/", ".so"),
+        r"[\"' (]/(?:usr|home|root|opt|workspace|data|tmp|venv|content|kaggle)/|\.so\b|dist-packages/",
     ),
-)
+)  # fmt: skip
 _VERSION = re.compile(
     r"\b(?:py)?torch(?:\s+version)?\s*(?:==|[:=]|\s|-)\s*v?(?P<version>[12]\.\d{1,2}\.\d{1,2}(?:\+\w+)?)",
     re.IGNORECASE,
@@ -95,28 +94,38 @@ class Traceback:
 def signs(text: str) -> dict[str, Reading]:
     """The first appearance of each sign."""
     found = {}
-    for name, pattern in _SIGN_PATTERNS.items():
-        if match := pattern.search(text):
-            group = "value" if "value" in pattern.groupindex else 0
+    for name, (anchors, expression) in _SIGNS.items():
+        if match := _search(expression, anchors, text):
+            group = "value" if "value" in match.re.groupindex else 0
             found[name] = reading(name, match[group], match.start(group))
     return found
 
 
 def platform(text: str) -> str | None:
     """``wsl``, ``windows``, ``macos`` or ``linux``, where paths or texts give it away."""
-    return next((name for name, pattern in _PLATFORMS if pattern.search(text)), None)
+    return next(
+        (name for name, anchors, expression in _PLATFORMS if _search(expression, anchors, text)),
+        None,
+    )
+
+
+def _search(expression: str, anchors: tuple[str, ...], text: str) -> re.Match[str] | None:
+    """Search only where a literal makes a match possible: a thousand times faster on text without it."""
+    if not any(anchor in text for anchor in anchors):
+        return None
+    return re.search(expression, text)
 
 
 def torch_version(text: str) -> str | None:
     """The release as ``2.6.0``, where the text states it."""
-    match = _VERSION.search(text)
+    match = _VERSION.search(text) if "torch" in text or "Torch" in text else None
     return match["version"].split("+")[0] if match else None
 
 
 def alloc_conf(text: str) -> tuple[Reading, Reading] | None:
     """(name of the variable, its value) of the last allocator setting that is no advice."""
     found = None
-    for match in _ALLOC_CONF.finditer(text):
+    for match in _ALLOC_CONF.finditer(text) if "ALLOC_CONF" in text else ():
         if not _ADVICE_BEFORE.search(text[max(0, match.start() - 20) : match.start()]):
             found = (
                 reading("variable", match["name"], match.start("name")),

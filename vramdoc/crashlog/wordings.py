@@ -182,8 +182,6 @@ _HOST = (
 
 WORDINGS: tuple[Wording, ...] = _DEVICE_OOM + _ENGINES + _LIBRARIES + _RESIZE + _CONFIG + _HOST
 
-ANCHORS = tuple(sorted({wording.anchor for wording in WORDINGS}))
-
 
 def read_wordings(text: str) -> Iterator[Incident]:
     """Yield every failure of the table; offsets are those of ``text``."""
