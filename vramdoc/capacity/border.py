@@ -43,6 +43,7 @@ class Column:
     layout: KvLayout
     context: int
     cache: str
+    weight_bytes: int
     run: Run
     runs: dict[tuple[int, str], Manifest] = field(default_factory=dict)
     """Every run, by (sessions, config)."""
@@ -95,16 +96,32 @@ class Column:
             )
         return self._simulated[sessions, alloc_conf]
 
-    def expected(self, sessions: int, alloc_conf: str) -> bool:
-        """Whether it fits: simulated where it can be, else run."""
-        simulated = self.simulated(sessions, alloc_conf)
-        return self.runs_through(sessions, alloc_conf) if simulated is None else simulated.fits
-
     def short_by(self, sessions: int, alloc_conf: str) -> int:
         """Bytes that are missing: by the level of active bytes, or of the request that failed, whichever is more."""
         simulated = self.simulated(sessions, alloc_conf)
-        missing = self.budget.active_needed(sessions) - self.budget.available if self.budget else 0
+        missing = (
+            self._estimated_shortage(sessions)
+            if self.budget is None
+            else self.budget.active_needed(sessions) - self.budget.available
+        )
         return max(1, missing, simulated.short_by if simulated else 0)
+
+    def _estimated_shortage(self, sessions: int) -> int:
+        """Weights and caches alone against the device, where not even two sessions could be read."""
+        device = next(iter(self.runs.values())).device
+        caches = sessions * self.layout.bytes_at(self.context, batch=self.request.batch)
+        return (
+            self.weight_bytes
+            + caches
+            - (device.total_bytes - (device.context_bytes or 0) if device else 0)
+        )
+
+    @property
+    def loads(self) -> bool:
+        """Whether the weights fit at all."""
+        return any(
+            phase.name == "prefill" for manifest in self.runs.values() for phase in manifest.phases
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,25 +148,43 @@ class Border:
 def find_border(column: Column, most: int) -> Border:
     """Search by computing, then run both sides until one fits and the next does not."""
     conf = column.request.alloc_conf
-    computed = None
-    if column.stream is not None and column.budget is not None:
-        guess = max(CALIBRATION_SESSIONS, column.budget.sessions_by_formula())
-        computed = search(
-            lambda n: n <= CALIBRATION_SESSIONS or column.expected(n, conf), guess, most
-        )
-    elif column.runs[CALIBRATION_SESSIONS, conf].exit.kind is not ExitKind.SUCCESS:
-        most = min(most, CALIBRATION_SESSIONS - 1)
+    computed = _computed_border(column, conf, most)
+    if column.runs[CALIBRATION_SESSIONS, conf].exit.kind is not ExitKind.SUCCESS:
+        most = min(most, CALIBRATION_SESSIONS - 1) if column.loads else 0
     sessions = _run_to_border(column, conf, most if computed is None else computed, most)
     best = column.runs.get((sessions, conf))
     stats = best.statistics if best else {}
     reserved = stats.get("reserved_bytes.all.peak", 0)
     return Border(
         context=column.context, alloc_conf=conf, cache=column.cache, sessions=sessions, computed=computed,
-        open_ended=(sessions + 1, conf) not in column.runs, reserved_peak=reserved,
+        open_ended=column.loads and (sessions + 1, conf) not in column.runs, reserved_peak=reserved,
         active_peak=stats.get("active_bytes.all.peak", 0),
         headroom=column.budget.available - reserved if column.budget and best else 0,
-        short_by=column.short_by(sessions + 1, conf) if (sessions + 1, conf) in column.runs else 0,
+        short_by=column.short_by(sessions + 1, conf) if (sessions + 1, conf) in column.runs or not column.loads else 0,
     )  # fmt: skip
+
+
+def _computed_border(column: Column, conf: str, most: int) -> int | None:
+    """The largest number that the simulator lets through; None where nothing can be simulated.
+
+    A simulation that fails tells how many prompts were read before. Prompts do not depend on how many will follow, so
+    no more than these can fit, and two or three simulations settle it.
+    """
+    if column.stream is None or column.budget is None:
+        return None
+    at = min(most, max(CALIBRATION_SESSIONS, column.budget.sessions_by_formula()))
+    failed = most + 1
+    while at >= CALIBRATION_SESSIONS:
+        simulated = column.simulated(at, conf)
+        assert simulated is not None  # there is a stream, and sessions enough
+        if simulated.fits:
+            if at + 1 >= failed:
+                return at
+            at += 1
+        else:
+            at = min(simulated.prefilled, at - 1)
+            failed = at + 1
+    return CALIBRATION_SESSIONS  # that many were run
 
 
 def _run_to_border(column: Column, conf: str, start: int, most: int) -> int:

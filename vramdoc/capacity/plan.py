@@ -72,7 +72,7 @@ def plan_capacity(request: CapacityRequest, checkpoint: Checkpoint, run: Run) ->
     borders: list[Border] = []
     columns: list[Column] = []
     for context in request.contexts:
-        column = Column(request, layout, context, request.cache, run)
+        column = Column(request, layout, context, request.cache, checkpoint.weight_bytes, run)
         column.calibrate()
         border = find_border(column, most)
         helpers = _Alternatives(column)
@@ -92,7 +92,7 @@ def plan_capacity(request: CapacityRequest, checkpoint: Checkpoint, run: Run) ->
         weight_bytes=checkpoint.weight_bytes,
         ms_per_token={column.context: time for column in columns if (time := _ms_per_token(column)) is not None},
         notes=tuple(dict.fromkeys([*manifest.notes, *(note for column in columns for note in column.notes)])),
-        workload_line=request.spec(max(request.contexts), max(request.sessions)).line(),
+        workload_line=request.line(),
     )  # fmt: skip
 
 
@@ -125,6 +125,8 @@ class _Alternatives:
     def find(self, sessions: int) -> tuple[str, str, Source | None]:
         """(config, strategy, where from); empty and None where nothing helps."""
         column = self._column
+        if not column.loads:
+            return "", "", None  # no config and no cache makes weights smaller
         for config in ALTERNATIVE_CONFIGS:
             if config != column.request.alloc_conf and self._helps(column, sessions, config):
                 return config, "", _ran_on(column.runs[sessions, config])
@@ -148,7 +150,12 @@ class _Alternatives:
         if cache not in self._others:
             column = self._column
             self._others[cache] = Column(
-                column.request, column.layout, column.context, cache, column.run
+                column.request,
+                column.layout,
+                column.context,
+                cache,
+                column.weight_bytes,
+                column.run,
             )
             self._others[cache].calibrate()
         return self._others[cache]

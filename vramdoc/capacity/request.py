@@ -39,6 +39,13 @@ class CapacityRequest:
     alternatives: bool = True
     """Whether to look for a config or strategy that makes a cell fit which does not."""
 
+    def line(self) -> str:
+        """What every cell runs, in one line; its context and sessions are the cell's own."""
+        dtype = f" --dtype {self.dtype}" if self.dtype else ""
+        return (
+            f"--workload fill --batch {self.batch} --cache {self.cache} --seed {self.seed}{dtype}"
+        )
+
     def spec(self, context: int, sessions: int, cache: str = "") -> WorkloadSpec:
         """The workload of one cell."""
         return WorkloadSpec(

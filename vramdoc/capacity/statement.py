@@ -44,6 +44,7 @@ class CapacityStatement:
     alloc_conf: str
     cache: str
     workload: str
+    batch: int
     seed: int
     kv_bytes_per_token: int
     supported: tuple[Supported, ...]
@@ -60,7 +61,7 @@ class CapacityStatement:
 
 CONDITIONS = (
     "model", "revision", "dtype", "weight_bytes", "device", "device_kind", "device_bytes", "versions", "alloc_conf", "cache",
-    "workload", "seed",
+    "workload", "batch", "seed",
 )  # fmt: skip
 """What the result depends on."""
 
@@ -80,6 +81,7 @@ def make_statement(plan: CapacityPlan, checkpoint: Checkpoint) -> CapacityStatem
         alloc_conf=plan.request.alloc_conf,
         cache=plan.request.cache,
         workload=plan.workload_line,
+        batch=plan.request.batch,
         seed=plan.request.seed,
         kv_bytes_per_token=plan.kv_bytes_per_token,
         supported=tuple(
@@ -236,24 +238,21 @@ def statement_markdown(statement: CapacityStatement) -> str:
     lines = [
         f"### Capacity of {statement.model}",
         "",
-        f"- **Model** revision `{statement.revision}`, {statement.dtype}, weights {format_bytes(statement.weight_bytes)},"
-        f" KV cache {format_bytes(statement.kv_bytes_per_token)} a token",
+        f"- **Model** revision `{statement.revision}`, {statement.dtype}, weights {format_bytes(statement.weight_bytes)}",
+        f"- **KV cache** {format_bytes(statement.kv_bytes_per_token)} a token, strategy `{statement.cache}`",
         f"- **Device** {statement.device}, {format_bytes(statement.device_bytes)} ({statement.device_kind})",
         f"- **Versions** {versions}",
-        f"- **Allocator** `{statement.alloc_conf or 'default'}`, cache `{statement.cache}`",
+        f"- **Allocator** `{statement.alloc_conf or 'default'}`",
         f"- **Workload** `{statement.workload}`",
         "",
         "| Context (tokens) | Sessions | Left at the peak | Beyond |",
         "|--:|--:|--:|:--|",
         *rows,
         "",
-        f"Both sides of every border were run ({statement.supported[0]['source']}); what lies below follows from it."
-        if statement.supported
-        else "Nothing was supported.",
+        _how_known(statement),
     ]
     lines += [
-        f"{item['sessions']} sessions of {item['context']:,} tokens fit only with "
-        + (f"`{item['alloc_conf']}`." if item["alloc_conf"] else f"the cache `{item['cache']}`.")
+        f"{item['sessions']} sessions of {item['context']:,} tokens fit only with `{item['alloc_conf'] or item['cache']}`."
         for item in statement.only_with
     ]
     lines += [
@@ -269,3 +268,9 @@ def _condition(row: Supported) -> str:
     if row.get("rejects") is None:
         return "not searched further"
     return f"session {row['rejects']} has to wait: it ends out of memory"
+
+
+def _how_known(statement: CapacityStatement) -> str:
+    if not statement.supported:
+        return "Nothing was asked."
+    return f"Both sides of every border were run ({statement.supported[0]['source']}); what lies below follows from it."
