@@ -7,6 +7,7 @@ and a tensor made, and torch._C._accelerator_getAllocatorSettings() told whether
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 from vramdoc.lint.flow import Role
@@ -88,10 +89,24 @@ def _first_device(source: Source, node: ast.AST) -> bool:
     return False
 
 
+_CUDA_TENSOR = re.compile(r"torch\.cuda\.\w+Tensor$")
+_MAKES = re.compile(
+    r"torch\.(zeros|ones|empty|full|rand|randn|randint|arange|linspace|eye|tensor|nn\.[A-Z]\w*)(_like)?$"
+)
+
+
+def makes_tensor(source: Source, call: ast.Call) -> bool:
+    """Whether ``call`` makes a tensor or module on the default device."""
+    return (
+        argument(call, "device") is None
+        and _MAKES.match(source.qualname(call.func) or "") is not None
+    )
+
+
 def starts_cuda(source: Source, call: ast.Call) -> bool:
     """Whether ``call`` certainly uses a CUDA device, so that the allocator has read its settings afterwards."""
     name = source.qualname(call.func) or ""
-    if name in STARTERS or name in ENGINES:
+    if name in STARTERS or name in ENGINES or _CUDA_TENSOR.match(name):
         return True
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     if method == "cuda" and receiver(call) is not None and not name.startswith("torch."):

@@ -133,6 +133,10 @@ class Flow:
             table[self.scope(node)].update(node.names)
         return table
 
+    def is_global(self, name: str, function: ast.AST) -> bool:
+        """Whether ``function`` declares ``name`` global."""
+        return name in self._globals.get(function, ())
+
     def scope(self, node: ast.AST) -> Scope:
         """The innermost function, class, comprehension or module around ``node`` (itself included)."""
         kinds = (*FUNCTIONS, ast.ClassDef, *COMPREHENSIONS, ast.Module)

@@ -227,6 +227,9 @@ def backwards(source: Source, scope: ast.AST) -> Iterator[tuple[ast.Call, set[Bi
         )
 
 
+_CRITERION = re.compile(r"crit|loss(_?fn|_?func)?$|objective", re.IGNORECASE)
+
+
 _DRIVER = re.compile(
     r"accelerator|fabric|engine|trainer|^self$|^amp$|^autograd$|optim|scaler|manager|booster|strategy|model|precision|plugin|deepspeed|^ds_",
     re.IGNORECASE,
@@ -330,7 +333,7 @@ class Graph:
         target = receiver(call)
         if target is not None and not name.startswith("torch."):
             values.append(target)
-        if name.startswith("torch.") or last_name(call.func) in {"append", "to", "mean", "sum"}:
+        if name.startswith("torch.") or _CRITERION.search(last_name(call.func)):
             values.extend(call.args)
         return any(self.has_graph(value, depth) for value in values)
 

@@ -116,4 +116,6 @@ def targets(source: Source, call: ast.AST) -> list[ast.expr]:
 
 
 _WRAPPERS = frozenset({"tuple", "list", "triu", "tril"})
-_DISPLAYS = (ast.Tuple, ast.List, ast.Dict, ast.IfExp, ast.Attribute, ast.keyword, *COMPREHENSIONS)
+_DISPLAYS = (
+    ast.Tuple, ast.List, ast.Dict, ast.IfExp, ast.Attribute, ast.keyword, ast.BinOp, ast.UnaryOp, *COMPREHENSIONS,
+)  # fmt: skip

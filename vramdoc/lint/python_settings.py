@@ -7,7 +7,9 @@ names and f-strings for key and value.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from vramdoc.lint.flow import Role
@@ -33,7 +35,13 @@ _SHELL_CALLS = (
 
 def settings_of(source: Source) -> Iterator[Setting]:
     """Every setting of the file, in the order of the text."""
-    found = [*_assigned(source), *_displays(source), *_called(source), *_commands(source)]
+    found = [
+        *_assigned(source),
+        *_displays(source),
+        *_called(source),
+        *_commands(source),
+        *_words(source),
+    ]
     yield from sorted(dict.fromkeys(found), key=lambda s: (s.line, s.column))
 
 
@@ -95,7 +103,7 @@ def _assigned(source: Source) -> Iterator[Setting]:
                 yield from _copied(source, target.slice, node)
 
 
-def _literal(name: str, value: str, place: ast.stmt, reach: Reach) -> Iterator[Setting]:
+def _literal(name: str, value: str, place: ast.expr | ast.stmt, reach: Reach) -> Iterator[Setting]:
     yield Setting(
         variable=name,
         value=value,
@@ -161,14 +169,9 @@ def _display(
 
 
 def _called(source: Source) -> Iterator[Setting]:
-    for call in source.calls_named("setdefault", "putenv", "__setitem__"):
-        environment = source.qualname(call.func) == "os.putenv" or is_environment(
-            source, receiver(call)
-        )
-        if len(call.args) >= 2:
-            for name in _variables(source, call.args[0]):
-                reach = Reach.PROCESS if environment else Reach.CHILD
-                yield from _setting(source, name, call.args[1], call, reach)
+    for name in filter(_SETS.search, source.calls):
+        for call in source.calls[name]:
+            yield from _set_by(source, call)
     for call in source.calls_named("update", "dict"):
         reach = Reach.PROCESS if is_environment(source, receiver(call)) else Reach.CHILD
         yield from _keywords(source, call.keywords, reach)
@@ -182,6 +185,31 @@ def _called(source: Source) -> Iterator[Setting]:
             yield from _setting(source, CONF_VARIABLES[0], call.args[0], call, Reach.RUN_TIME)
 
 
+_SETS = re.compile(r"^_*(set|put|add|with|export)_?|setitem|setdefault|_env$")
+
+
+def _set_by(source: Source, call: ast.Call) -> Iterator[Setting]:
+    """``environ.setdefault(name, value)``, ``putenv``, ``set_key(file, name, value)``: a value behind a variable's name."""
+    own = source.qualname(call.func) == "os.putenv" or is_environment(source, receiver(call))
+    for key, value in pairwise(call.args):
+        for name in _variables(source, key):
+            yield from _setting(source, name, value, call, Reach.PROCESS if own else Reach.CHILD)
+
+
+def _words(source: Source) -> Iterator[Setting]:
+    """``["env", "PYTORCH_CUDA_ALLOC_CONF=...", "python"]``, ``environment=["PYTORCH_CUDA_ALLOC_CONF=..."]``."""
+    for kind in (ast.List, ast.Tuple):
+        for node in source.nodes.get(kind, ()):
+            assert isinstance(node, (ast.List, ast.Tuple))
+            for word in node.elts:
+                for text in (
+                    texts(source, word) if isinstance(word, (ast.Constant, ast.JoinedStr)) else ()
+                ):
+                    name, equals, value = text.partition("=")
+                    if equals and name in VARIABLES:
+                        yield from _literal(name, value, word, Reach.CHILD)
+
+
 def _keywords(source: Source, keywords: Iterable[ast.keyword], reach: Reach) -> Iterator[Setting]:
     for keyword in keywords:
         if keyword.arg in VARIABLES:
@@ -189,17 +217,14 @@ def _keywords(source: Source, keywords: Iterable[ast.keyword], reach: Reach) -> 
 
 
 def _commands(source: Source) -> Iterator[Setting]:
-    """``os.system("PYTORCH_CUDA_ALLOC_CONF=... python train.py")`` and the same as a list of words."""
+    """``os.system("PYTORCH_CUDA_ALLOC_CONF=... python train.py")``."""
     for call in source.calls_named(*_SHELL_CALLS):
         module = (source.qualname(call.func) or "").partition(".")[0]
         if module not in {"os", "subprocess"} or not call.args:
             continue
-        command = call.args[0]
-        words = command.elts if isinstance(command, (ast.List, ast.Tuple)) else [command]
-        for word in words:
-            for text in texts(source, word):
-                for found in shell_settings(text):
-                    if found.value is not None:
-                        yield from _literal(
-                            found.variable, found.value, source.statement(word), Reach.CHILD
-                        )
+        for text in texts(source, call.args[0]):
+            for found in shell_settings(text):
+                if found.value is not None:
+                    yield from _literal(
+                        found.variable, found.value, source.statement(call), Reach.CHILD
+                    )

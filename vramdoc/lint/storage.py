@@ -190,6 +190,8 @@ def _is_array(source: Source, origin: Origin) -> bool:
     node = origin.node
     if isinstance(node, ast.Subscript):
         return from_numpy(source, node.value)
+    if isinstance(node, ast.Attribute):
+        return node.attr == "values" and "pandas" in source.imported_modules
     if not isinstance(node, ast.Call):
         return False
     if (source.qualname(node.func) or "").startswith("numpy."):
@@ -225,6 +227,8 @@ def _made(source: Source, root: ast.AST) -> Storage:
         and root.args
         and from_numpy(source, root.args[0])
     ):
+        if root.keywords:  # another dtype or device, or copy=True: a copy, or not
+            return Storage(Owner.UNKNOWN, "", root, size)
         frozen = _FROZEN_CALLS["torch.from_numpy"]
     if frozen is None and not name.startswith("torch."):
         frozen = _FROZEN_METHODS.get(method)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from vramdoc.lint.devices import cuda, starts_cuda
+from vramdoc.lint.devices import cuda, makes_tensor, starts_cuda
 from vramdoc.lint.settings import Reach, Setting
 from vramdoc.lint.source import DEFINITIONS
 
@@ -58,6 +58,8 @@ class _Walk:
             if setting.reach is Reach.PROCESS and setting.node is not None:
                 self.settings.setdefault(setting.node, []).append(setting)
         self.found: dict[Setting, Moment] = {}
+        self.on_cuda_by_default = False
+        """After torch.set_default_device("cuda"), which by itself starts nothing."""
         self.done: dict[tuple[ast.AST, Stage], Moment] = {}
         """Functions walked, by the stage they were entered at, with how they ended; guards against recursion."""
 
@@ -132,7 +134,10 @@ class _Walk:
             if isinstance(inner, ast.Call):
                 for function in self.entered(inner):
                     moment = self.enter(function, moment)
-                if starts_cuda(self.source, inner):
+                if self.source.qualname(inner.func) == "torch.set_default_device" and inner.args:
+                    self.on_cuda_by_default = bool(cuda(self.source, inner.args[0]))
+                by_default = self.on_cuda_by_default and makes_tensor(self.source, inner)
+                if by_default or starts_cuda(self.source, inner):
                     moment = _advance(moment, Stage.STARTED, inner)
             for setting in self.settings.get(inner, ()):
                 known = self.found.get(setting)

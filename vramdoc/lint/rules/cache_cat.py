@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from vramdoc.lint import growth
-from vramdoc.lint.flow import Role, key_of
+from vramdoc.lint.flow import Role, key_of, root_of
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.source import DEFINITIONS, Source, last_name
 from vramdoc.lint.violation import Level
@@ -224,7 +224,11 @@ def _repeats(source: Source, call: ast.Call, grown: ast.expr) -> bool:
         return False
     if (key_of(grown) or "").startswith("self."):
         return _STEP.search(function.name) is not None
-    return _passed_through(source, function)
+    # Into something that was handed in, by a function that a loop calls.
+    handed = source.flow.parameter(function, root_of(key_of(grown) or "")) is not None
+    kept = isinstance(grown, (ast.Attribute, ast.Subscript)) and handed
+    looped = any(next(source.loops(site), None) for site in source.flow.call_sites(function))
+    return (kept and looped) or _passed_through(source, function)
 
 
 def _joins(source: Source, value: ast.AST | None) -> bool:

@@ -61,32 +61,41 @@ _SPREADS = frozenset({"repeat", "contiguous", "clone"})
 @RULE.on_call("full", "zeros", "ones", "empty")
 def check_made(source: Source, call: ast.Call) -> Iterator[Finding]:
     """``torch.full((B, H, L, L), -inf)`` without a narrower dtype."""
-    if (
-        len(call.args) not in {0, 1, 2, 4}
-        or source.qualname(call.func) not in _FACTORIES
-        or not _is_float32(source, call)
-    ):
+    if source.qualname(call.func) not in _FACTORIES or not _is_float32(source, call):
         return
-    shape = argument(call, "size")
-    sizes = dimensions(
-        source,
-        [shape]
-        if shape is not None
-        else call.args[:1]
-        if last_name(call.func) == "full"
-        else list(call.args),
+    sizes = _sizes(source, call)
+    if len(sizes) not in {3, 4} or not _same(sizes[-2], sizes[-1]) or _is_one(sizes[-1]):
+        return
+    folded = (
+        len(sizes) == 3 and isinstance(sizes[0], ast.BinOp) and isinstance(sizes[0].op, ast.Mult)
     )
-    if (
-        len(sizes) == 4
-        and _same(sizes[2], sizes[3])
-        and not _is_one(sizes[2])
-        and not _broadcasts(sizes[:2])
-        and _is_mask(source, call)
-    ):
+    spread = folded or (len(sizes) == 4 and not _broadcasts(sizes[:2]))
+    if spread and _is_mask(source, call):
         yield at(
             call,
             "a dense float32 mask over batch and heads: 4 x B x H x L x L bytes; use is_causal=True or a boolean mask that broadcasts",
         )
+
+
+def _sizes(source: Source, call: ast.Call) -> list[ast.expr]:
+    """The dimensions; ``q.shape[:2] + (L, L)`` counts as four."""
+    shape = argument(call, "size")
+    first = call.args[:1] if last_name(call.func) == "full" else list(call.args)
+    sizes = dimensions(source, [shape] if shape is not None else first)
+    if (
+        len(sizes) == 1
+        and isinstance(sizes[0], ast.BinOp)
+        and isinstance(sizes[0].right, ast.Tuple)
+    ):
+        left = sizes[0].left
+        upper = (
+            left.slice.upper
+            if isinstance(left, ast.Subscript) and isinstance(left.slice, ast.Slice)
+            else None
+        )
+        if isinstance(upper, ast.Constant) and upper.value == 2:
+            return [left, left, *sizes[0].right.elts]
+    return sizes
 
 
 @RULE.on_call("repeat", "contiguous", "clone")

@@ -72,6 +72,7 @@ if rank == 0:
         "local_rank",
         "DistributedDataParallel",
         "init_device_mesh",
+        "spawn(",
     ),
     limits="Only files that set up a distributed job themselves. Without `set_device` the first unnumbered `.cuda()` is reported, not each.",
 )
@@ -113,20 +114,15 @@ def check(source: Source) -> Iterator[Finding]:
 
 
 def _is_distributed(source: Source) -> bool:
-    if any(
-        True
-        for _ in source.calls_named(
-            "init_process_group", "DistributedDataParallel", "init_device_mesh"
-        )
-    ):
-        return "torch" in source.imported_modules
-    return (
-        any(
-            isinstance(node, ast.Constant) and node.value == "LOCAL_RANK"
-            for node in source.nodes.get(ast.Constant, ())
-        )
-        and "torch" in source.imported_modules
-    )
+    """Whether the file joins a process group, wraps a model for one, or starts its ranks itself."""
+    if "torch" not in source.imported_modules:
+        return False
+    joins = source.calls_named("init_process_group", "DistributedDataParallel", "init_device_mesh")
+    starts = (source.qualname(call.func) for call in source.calls_named("spawn"))
+    if next(joins, None) is not None or "torch.multiprocessing.spawn" in starts:
+        return True
+    constants = source.nodes.get(ast.Constant, ())
+    return any(isinstance(n, ast.Constant) and n.value == "LOCAL_RANK" for n in constants)
 
 
 def _chooses_device(source: Source) -> bool:
@@ -177,7 +173,7 @@ def _load_message(source: Source, call: ast.Call, where: ast.expr | None, *, cho
         return 'without map_location each rank loads onto the device the file was saved from, mostly GPU 0; pass map_location="cpu"'
     if names_first_device(source, where):
         return "every rank loads onto GPU 0; load to the CPU or to the local rank's device"
-    if not chosen and isinstance(where, ast.Constant) and where.value == "cuda":
+    if not chosen and _is_unnumbered(source, where):
         return '"cuda" is GPU 0 on every rank until torch.cuda.set_device(local_rank); load to the CPU or to the rank\'s device'
     return ""
 
@@ -185,16 +181,20 @@ def _load_message(source: Source, call: ast.Call, where: ast.expr | None, *, cho
 def _unnumbered(source: Source, call: ast.Call, where: ast.expr | None) -> bool:
     """``.cuda()``, ``.to("cuda")``, ``device="cuda"``."""
     if where is None:
-        return (
-            last_name(call.func) == "cuda"
-            and receiver(call) is not None
-            and not call.args
-            and not call.keywords
-        )
-    return any(
-        isinstance(o.node, ast.Constant) and o.node.value == "cuda"
-        for o in source.flow.origins(where)
-    )
+        bare = not call.args and not call.keywords
+        return last_name(call.func) == "cuda" and receiver(call) is not None and bare
+    return _is_unnumbered(source, where)
+
+
+def _is_unnumbered(source: Source, where: ast.AST) -> bool:
+    """``"cuda"`` or ``torch.device("cuda")``: the current device, whichever that is."""
+    for origin in source.flow.origins(where):
+        node = origin.node
+        if isinstance(node, ast.Call) and source.qualname(node.func) == "torch.device":
+            node = node.args[0] if len(node.args) == 1 else node
+        if isinstance(node, ast.Constant) and node.value == "cuda":
+            return True
+    return False
 
 
 def _for_one_rank(source: Source, call: ast.AST) -> bool:

@@ -104,7 +104,8 @@ def check(source: Source, call: ast.Call) -> Iterator[Finding]:
     model = argument(call, "pretrained_model_name_or_path", 0)
     if _says_dtype(call) or model is None or _published_in_float32(source, model):
         return
-    if _on_gpu(source, call) and not _cast_later(source, call):
+    chosen = any(True for _ in source.calls_named("set_default_dtype", "set_default_torch_dtype"))
+    if not chosen and _on_gpu(source, call) and not _cast_later(source, call):
         yield at(
             call,
             f"{last_name(owner) if owner is not None else name}.from_pretrained without dtype loads float32 (transformers before 5, diffusers): "

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from vramdoc.lint.flow import Role, key_of
-from vramdoc.lint.literals import number
+from vramdoc.lint.literals import number, texts
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.source import Source, argument, last_name, receiver
 from vramdoc.lint.violation import Level
@@ -112,6 +112,8 @@ def check_added(source: Source, call: ast.Call) -> Iterator[Finding]:
     if not models:
         return
     name = key_of(receiver(call) or call) or "the tokenizer"
+    if _in_vocabulary(source, receiver(call), tokens):
+        return
     if not resizes:
         yield at(
             call,
@@ -122,6 +124,47 @@ def check_added(source: Source, call: ast.Call) -> Iterator[Finding]:
             call,
             f"added after resize_token_embeddings (line {resizes[-1].lineno}): the new ids have no row; resize after adding",
         )
+
+
+_SPECIAL_TOKENS = (
+    (
+        re.compile(r"roberta|bart|t5|xlm|camembert|longformer", re.IGNORECASE),
+        {"<s>", "</s>", "<pad>", "<unk>", "<mask>"},
+    ),
+    (
+        re.compile(r"bert|electra|mpnet|funnel", re.IGNORECASE),
+        {"[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"},
+    ),
+    (
+        re.compile(r"llama-?2|mistral|gemma|bloom|opt-", re.IGNORECASE),
+        {"<s>", "</s>", "<unk>", "<pad>", "<bos>", "<eos>"},
+    ),
+)
+"""Families of models with special tokens that their vocabulary has from the start."""
+
+
+def _in_vocabulary(source: Source, tokenizer: ast.AST | None, tokens: ast.AST) -> bool:
+    """Whether every token written out is one that the model's family has already."""
+    written = {
+        node.value
+        for origin in source.flow.origins(tokens)
+        for node in ast.walk(_values(origin.node))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    names = {
+        text
+        for origin in (source.flow.origins(tokenizer) if tokenizer is not None else ())
+        if isinstance(origin.node, ast.Call) and origin.node.args
+        for text in texts(source, origin.node.args[0])
+    }
+    return bool(written) and any(
+        written <= known and any(map(family.search, names)) for family, known in _SPECIAL_TOKENS
+    )
+
+
+def _values(node: ast.AST) -> ast.AST:
+    """The values of a dictionary, without its keys."""
+    return ast.Tuple(elts=node.values, ctx=ast.Load()) if isinstance(node, ast.Dict) else node
 
 
 def _before(source: Source, resize: ast.Call, added: ast.Call) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramdoc.lint.rule import Example, Finding, Rule
-from vramdoc.lint.settings import CONF_VARIABLES, Reach, Setting, Target
+from vramdoc.lint.settings import CONF_VARIABLES, NO_CACHING, Reach, Setting, Target
 from vramdoc.lint.source import Source
 from vramdoc.lint.violation import Level
 
@@ -75,3 +75,15 @@ def check_together(source: Source) -> Iterator[Finding]:
             yield setting.finding(
                 f"{first.variable} is set as well (line {first.line}) and is the only one that is read"
             )
+    uncached = next(
+        (
+            s
+            for s in source.settings
+            if s.reach is Reach.PROCESS and s.variable in NO_CACHING and s.value == "1"
+        ),
+        None,
+    )
+    for setting in set_here if uncached is not None else ():
+        yield setting.finding(
+            f"{NO_CACHING[0]} (line {uncached.line if uncached else 0}) switches off the allocator that this configures"
+        )

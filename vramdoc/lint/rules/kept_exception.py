@@ -81,7 +81,7 @@ def sweep(net, batches):
         ),
     ),
     words=tuple(sorted(_TORCH)),
-    pattern=re.compile(r"except\b.*\bas \w+:|OutOfMemory|out of memory"),
+    pattern=re.compile(r"except\b.*\bas \w+:|OutOfMemory|out of memory|exc_info"),
     limits="Only in files that import torch or a library on top of it, and only broad or GPU-related exception types.",
 )
 _BROAD = frozenset(
@@ -98,12 +98,8 @@ def check(source: Source, node: ast.AST) -> Iterator[Finding]:
     if not source.imported_modules & _TORCH:
         return
     kinds = _kinds(node)
-    if (
-        node.name
-        and (not kinds or kinds & _BROAD)
-        and (_about_memory(node, kinds) or _computes(source, node))
-    ):
-        yield from _kept(source, node, node.name, about_memory=_about_memory(node, kinds))
+    if (not kinds or kinds & _BROAD) and (_about_memory(node, kinds) or _computes(source, node)):
+        yield from _kept(source, node, about_memory=_about_memory(node, kinds))
     if _about_memory(node, kinds):
         yield from _retried(source, node)
 
@@ -150,43 +146,44 @@ def _about_memory(handler: ast.ExceptHandler, kinds: set[str]) -> bool:
     )
 
 
-def _kept(
-    source: Source, handler: ast.ExceptHandler, name: str, *, about_memory: bool
-) -> Iterator[Finding]:
+def _kept(source: Source, handler: ast.ExceptHandler, *, about_memory: bool) -> Iterator[Finding]:
     repeated = next(source.loops(handler), None) is not None
     for statement in handler.body:
         for node in ast.walk(statement):
-            if (
-                isinstance(node, ast.Call)
-                and last_name(node.func) in _STORES
-                and isinstance(node.func, ast.Attribute)
-            ):
-                held = any(_holds(value, name) for value in node.args)
-                stored = repeated or about_memory or _attribute(node.func.value)
+            if isinstance(node, ast.Call) and last_name(node.func) in _STORES:
+                values, kept = [*node.args], getattr(node.func, "value", None)
+                lasting = repeated or about_memory or isinstance(kept, ast.Attribute)
             elif isinstance(node, ast.Assign):
-                held = _holds(node.value, name)
-                lasting = any(
-                    isinstance(target, (ast.Attribute, ast.Subscript)) for target in node.targets
+                values = [node.value]
+                lasting = (repeated and about_memory) or (
+                    (repeated or about_memory) and any(_lasts(source, t) for t in node.targets)
                 )
-                stored = (lasting and (repeated or about_memory)) or (repeated and about_memory)
             else:
                 continue
-            if held and stored:
+            if lasting and any(_holds(value, handler.name) for value in values):
                 yield at(
                     node,
-                    f"{name} keeps its traceback and so every tensor of the frames it passed through; keep str({name}) "
-                    "or traceback.format_exc()",
+                    "the exception keeps its traceback and so every tensor of the frames it passed through; "
+                    "keep its text (str, traceback.format_exc) instead",
                 )
 
 
-def _attribute(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute)
+def _lasts(source: Source, target: ast.expr) -> bool:
+    """Whether an assignment outlives the function: an attribute, an entry, a global."""
+    if isinstance(target, ast.Name):
+        function = source.function(target)
+        return function is not None and source.flow.is_global(target.id, function)
+    return isinstance(target, (ast.Attribute, ast.Subscript))
 
 
-def _holds(value: ast.AST, name: str) -> bool:
-    """Whether a value is, or contains, the exception object itself; what a call makes of it does not count."""
+def _holds(value: ast.AST, name: str | None) -> bool:
+    """Whether a value is, or contains, the exception or its traceback; what a call makes of it does not count."""
     if isinstance(value, ast.Name):
-        return value.id == name
+        return name is not None and value.id == name
+    if isinstance(value, ast.Attribute):
+        return value.attr in {"__traceback__", "tb_frame"} and _holds(value.value, name)
+    if isinstance(value, ast.Call):
+        return last_name(value.func) == "exc_info"
     if isinstance(value, (ast.Tuple, ast.List, ast.Set)):
         return any(_holds(element, name) for element in value.elts)
     if isinstance(value, ast.Dict):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from vramdoc.allocator.config import ConfigError
 from vramdoc.allocator.options import KEYS, Kind
 from vramdoc.allocator.releases import NEWEST, nearest
+from vramdoc.lint.literals import HOLE
 from vramdoc.lint.rule import Example, Finding, Rule
 from vramdoc.lint.settings import (
     CONF_VARIABLES,
@@ -74,8 +75,22 @@ os.environ["PYTORCH_CUDA_ALLOC_CONF"] = f"max_split_size_mb:{size},garbage_colle
 def check(setting: Setting, target: Target) -> Iterator[Finding]:
     """Strings that the release refuses for their form."""
     error = judge(setting, target)
-    if error is not None and not is_out_of_range(error):
+    if error is None:
+        yield from _half_read(setting)
+    elif not is_out_of_range(error):
         yield setting.finding(_message(setting, error, target))
+
+
+def _half_read(setting: Setting) -> Iterator[Finding]:
+    """``max_split_size_mb:128MB``: std::stoi and std::stoull read the number in front and drop the rest."""
+    for key, value in setting.entries.items():
+        number = re.fullmatch(r"(\d+)(\D.*)", value)
+        counted = key in KEYS and KEYS[key].kind in {Kind.MEBIBYTES, Kind.COUNT}
+        if number and counted and setting.variable in CONF_VARIABLES and HOLE not in value:
+            yield setting.finding(
+                f"{key}:{value} is read as {number[1]}: what stands behind the number is dropped",
+                Level.WARNING,
+            )
 
 
 def _message(setting: Setting, error: ConfigError, target: Target) -> str:

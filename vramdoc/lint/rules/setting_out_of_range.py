@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramdoc.allocator.options import KEYS
+from vramdoc.allocator.options import KEYS, Kind
 from vramdoc.allocator.releases import NEWEST, nearest
 from vramdoc.lint.rule import Example, Finding, Rule
 from vramdoc.lint.settings import CONF_VARIABLES, Setting, Target, is_out_of_range, judge
@@ -54,6 +54,7 @@ os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
 @RULE.on_setting
 def check(setting: Setting, target: Target) -> Iterator[Finding]:
     """Strings that the release refuses for a value."""
+    yield from _negative(setting)
     error = judge(setting, target)
     if error is None or not is_out_of_range(error):
         return
@@ -63,3 +64,13 @@ def check(setting: Setting, target: Target) -> Iterator[Finding]:
         f"torch {release} refuses it at the first use of CUDA ({error.reason.strip()})"
         + (f"; {valid[0]}" if len(valid) == 1 else "")
     )
+
+
+def _negative(setting: Setting) -> Iterator[Finding]:
+    """``max_split_size_mb:-1``: refused up to torch 2.9, wrapped around to "unlimited" by std::stoull from 2.10."""
+    for key, value in setting.entries.items():
+        counted = key in KEYS and KEYS[key].kind in {Kind.MEBIBYTES, Kind.COUNT}
+        if counted and setting.variable in CONF_VARIABLES and value.startswith("-"):
+            yield setting.finding(
+                f"{key}:{value} is refused up to torch 2.9, and from 2.10 read as a huge number; leave the key out for no limit"
+            )

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from vramdoc.lint.devices import starts_cuda
-from vramdoc.lint.flow import Role
+from vramdoc.lint.flow import Role, key_of
 from vramdoc.lint.literals import number
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.source import DEFINITIONS, Source, argument, last_name
@@ -88,17 +88,30 @@ _POOL_METHODS = frozenset(
 @RULE.on_call("DataLoader")
 def check_loader(source: Source, call: ast.Call) -> Iterator[Finding]:
     """The functions and the dataset that a loader with workers runs in them."""
-    workers = argument(call, "num_workers", 5)
+    workers = _given(source, call, "num_workers", 5)
     if workers is None or number(source, workers) == 0:
         return
     functions = [
         f
         for name in ("worker_init_fn", "collate_fn")
-        for f in _functions(source, argument(call, name))
+        for f in _functions(source, _given(source, call, name))
     ]
-    dataset = argument(call, "dataset", 0)
-    functions.extend(_dataset_methods(source, dataset))
-    yield from _reported(source, functions, "each DataLoader worker")
+    methods = _dataset_methods(source, _given(source, call, "dataset", 0))
+    yield from _reported(source, [*functions, *methods], "each DataLoader worker")
+
+
+def _given(source: Source, call: ast.Call, name: str, index: int | None = None) -> ast.expr | None:
+    """An argument, also one that comes in a ``**`` dictionary written in the file."""
+    found = argument(call, name, index)
+    if found is not None:
+        return found
+    for keyword in call.keywords:
+        for origin in source.flow.origins(keyword.value) if keyword.arg is None else ():
+            if isinstance(origin.node, ast.Dict):
+                for key, value in zip(origin.node.keys, origin.node.values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value == name:
+                        return value
+    return None
 
 
 @RULE.on_call("Pool", "ProcessPoolExecutor")
@@ -188,4 +201,8 @@ def _first_use(source: Source, function: ast.AST, seen: set[ast.AST]) -> ast.Cal
                 found = _first_use(source, inner, seen)
                 if found is not None:
                     return found
+        elif isinstance(node, ast.Attribute) and (key_of(node) or "").startswith("self."):
+            for origin in source.flow.origins(node):
+                if isinstance(origin.node, ast.Call) and starts_cuda(source, origin.node):
+                    return origin.node
     return None
