@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 NO_TRACE = (
     "the snapshot holds no trace events: peaks, lifetimes and call sites over time are unknown"
 )
+PARSED = "parsed"
+"""Folder inside a recording for parsed forms; it may be deleted."""
 NO_MANIFEST = (
     "the snapshot does not say which GPU, which torch release or which program it came from"
 )
@@ -50,7 +52,8 @@ def case_from_recording(recording: Recording) -> Case:
         UnreadableInput: the manifest cannot be read.
     """
     if not recording.ranks:
-        return _case_of_process(recording)
+        # A large snapshot's parsed form stays beside it; of a thousand ranks that would be too much disk.
+        return _case_of_process(recording, parsed=recording.folder / PARSED)
     processes = (recording, *recording.ranks)
     case = _case_of_ranks([partial(_case_of_process, process) for process in processes])
     return dataclasses.replace(case, name=recording.folder.name)
@@ -82,7 +85,7 @@ def _case_of_ranks(read: Sequence[Callable[[], Case]]) -> Case:
     return dataclasses.replace(read[chosen](), ranks=ranks)
 
 
-def _case_of_process(recording: Recording) -> Case:
+def _case_of_process(recording: Recording, *, parsed: Path | None = None) -> Case:
     manifest = recording.manifest
     missing: list[str] = []
     case = Case(
@@ -90,8 +93,8 @@ def _case_of_process(recording: Recording) -> Case:
         name=recording.folder.name,
         folder=recording.folder,
         manifest=manifest,
-        snapshot=_readable(recording.snapshot_path, missing),
-        oom_snapshot=_readable(recording.oom_snapshot_path, missing),
+        snapshot=_readable(recording.snapshot_path, missing, parsed),
+        oom_snapshot=_readable(recording.oom_snapshot_path, missing, parsed),
         crash=_crash_of(manifest),
         missing=tuple(missing),
     )
@@ -151,11 +154,15 @@ def _with_measures(case: Case, snapshot: Snapshot) -> Case:
     )
 
 
-def _readable(path: Path | None, missing: list[str]) -> Snapshot | None:
+def _readable(path: Path | None, missing: list[str], parsed: Path | None) -> Snapshot | None:
     if path is None:
         return None
     try:
-        return read_snapshot(path)
+        if parsed is None:
+            return read_snapshot(path)
+        from vramdoc.snapshot.cache import read_snapshot_cached  # noqa: PLC0415 - numpy
+
+        return read_snapshot_cached(path, parsed)
     except UnreadableInput as error:
         missing.append(f"{path.name} of the recording cannot be read ({error.message})")
         return None
