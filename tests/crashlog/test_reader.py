@@ -151,3 +151,11 @@ def test_an_unreadable_path_is_an_error_of_one_line(tmp_path: Path):
     empty.touch()
     with pytest.raises(UnreadableInput, match="empty"):
         read_text(empty)
+
+
+def test_a_number_that_looks_like_an_exit_code_costs_nothing_and_a_real_one_is_found_in_any_window():
+    line = "step 137 of 1000: loss 0.31, lr 1e-9, everything as it was a moment ago\n"
+    noise = line * (3 * WINDOW // 2 // len(line))
+    assert parse(noise).incidents == ()
+    (found,) = parse(noise + "Process finished with exit code 137\n" + noise).incidents
+    assert found.kind == "killed"

@@ -27,7 +27,7 @@ from vramdoc.crashlog.surroundings import (
     tracebacks,
     visible_code,
 )
-from vramdoc.crashlog.wordings import WORDINGS, read_wordings
+from vramdoc.crashlog.wordings import WORDINGS, Wording, read_wordings
 from vramdoc.errors import UnreadableInput
 
 WINDOW = 1 << 20
@@ -97,10 +97,20 @@ def _may_hold_a_failure(window: str) -> bool:
     if any(anchor in window for anchor in OOM_ANCHORS):
         return True
     return any(
-        any(character.isalpha() for character in wording.anchor) or wording.pattern.search(window)
+        any(character.isalpha() for character in wording.anchor) or _matches_nearby(wording, window)
         for wording in WORDINGS
         if wording.anchor in window
     )
+
+
+def _matches_nearby(wording: Wording, window: str) -> bool:
+    """Whether the message stands around one of the anchor's places; searching the whole window would cost 30 ms."""
+    place = window.find(wording.anchor)
+    while place >= 0:
+        if wording.pattern.search(window, max(0, place - 80), place + 80):
+            return True
+        place = window.find(wording.anchor, place + 1)
+    return False
 
 
 def _windows(pieces: Iterator[str]) -> Iterator[tuple[int, str, bool]]:
