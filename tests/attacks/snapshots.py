@@ -37,6 +37,13 @@ HEAD = b"\x80\x04"
 GOOD = pickle.dumps(snapshot([segment(0, [block(0, 512)])], [event("alloc", 0, 512)]), 4)
 
 
+BOMBS_OF_LISTS = (
+    HEAD + b"}\x94(\x8c\x08segments]\x94\x8c\x06framesh\x01h\x01h\x00h\x00u.",
+    HEAD + b"](}\x94(\x8c\x06frames]\x94h\x00ah\x01ue.",
+)
+"""Small files whose lists hold one another; seeds for the fuzzer."""
+
+
 def calls():
     """Pickles that ask for something to be imported, built or called."""
     for protocol in range(6):
