@@ -45,7 +45,7 @@ def torch_build() -> TorchBuild:
 def run_program(
     name: str,
     folder: Path,
-    *,
+    *arguments: str,
     gpu: str = "8GiB",
     devices: int = 1,
     foreign_bytes: int = 0,
@@ -63,7 +63,7 @@ def run_program(
         **variables,
     }
     done = subprocess.run(
-        [OTHER_PYTHON or sys.executable, str(PROGRAMS / f"{name}.py")],
+        [OTHER_PYTHON or sys.executable, str(PROGRAMS / f"{name}.py"), *arguments],
         env=environment,
         capture_output=True,
         text=True,

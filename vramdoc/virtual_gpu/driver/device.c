@@ -49,7 +49,11 @@ static void read_visible_devices(void) {
     }
 }
 
+static void lock_for_fork(void);
+static void unlock_after_fork(void);
+
 static void read_settings(void) {
+    pthread_atfork(lock_for_fork, unlock_after_fork, unlock_after_fork); /* workers of a data loader are forked */
     const char *name = getenv("VRAMDOC_VGPU_NAME"), *path = getenv("VRAMDOC_VGPU_LOG");
     snprintf(set.name, sizeof set.name, "%s", name ? name : "virtual GPU");
     set.total = number("VRAMDOC_VGPU_TOTAL", 0);
@@ -83,6 +87,8 @@ void unlock_device(int *unused) {
     (void)unused;
     pthread_mutex_unlock(&mutex);
 }
+static void lock_for_fork(void) { pthread_mutex_lock(&mutex); }
+static void unlock_after_fork(void) { pthread_mutex_unlock(&mutex); }
 
 /* ---- devices --------------------------------------------------------------------------------------------------- */
 static _Thread_local int current;
