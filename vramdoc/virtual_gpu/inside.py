@@ -6,6 +6,7 @@ torch comes as an argument: importing this module imports nothing.
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any
 
 from vramdoc.errors import DeviceUnavailable
@@ -27,7 +28,7 @@ NOTES = (
 
 def is_active() -> bool:
     """Whether this process runs on the virtual GPU: its library answers, whatever the environment says."""
-    return hasattr(ctypes.CDLL(None), "vramdoc_virtual_gpu")
+    return sys.platform == "linux" and hasattr(ctypes.CDLL(None), "vramdoc_virtual_gpu")
 
 
 def prepare_torch(torch: Any) -> list[str]:

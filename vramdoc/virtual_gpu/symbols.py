@@ -19,13 +19,12 @@ from vramdoc.virtual_gpu.torch_build import TorchBuild
 FAMILIES = (
     (re.compile(r"cublas[A-Z]"), 15),  # CUBLAS_STATUS_NOT_SUPPORTED
     (re.compile(r"(__)?cuda[A-Z]"), 801),  # cudaErrorNotSupported
-    (re.compile(r"cu[A-Z](?!pti)"), 801),  # CUDA_ERROR_NOT_SUPPORTED
+    (re.compile(r"cu[A-Z]"), 801),  # CUDA_ERROR_NOT_SUPPORTED
     (re.compile(r"nvml[A-Z]"), 3),  # NVML_ERROR_NOT_SUPPORTED
 )
 # Pure functions of the real libraries: they touch no device, and what they return is not an error code.
 _PURE = re.compile(
-    r"cublas(Lt)?(Get)?(Version|CudartVersion|Property|StatusName|StatusString|ErrorString|Logger|Xerbla)"
-    r"|cublas(Lt)?(Logger|Xerbla|Get(Version|CudartVersion|Property|Status))"
+    r"cublas(Lt)?(Get(Version|CudartVersion|Property|Status)|(Get|Set)?Logger|Xerbla)"
     r"|cudaCreateChannelDesc|cuFile"
 )
 _LOOKED_UP = re.compile(rb"\0((?:cu[A-Z]|nvml[A-Z])[A-Za-z0-9_]{3,60})(?=\0)")
