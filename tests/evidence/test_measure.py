@@ -128,6 +128,15 @@ def test_an_allocation_that_no_segment_holds_is_counted_as_lost():
     assert lifetimes(taken, 0).lost == 1
 
 
+def test_blocks_are_rounded_as_the_recorded_settings_say():
+    events = [event("alloc", 0, 5 * MIB + 1), event("free_completed", 0, 5 * MIB + 1)]
+    taken = snapshot([], events)
+    taken["allocator_settings"]["roundup_power2_divisions"] = {str(1 << i): 4 for i in range(16)}
+    assert usage(snapshot_from_plain(taken), 0).peak.allocated == 6 * MIB
+    taken = snapshot([], [dict(e) for e in events])
+    assert usage(snapshot_from_plain(taken), 0).peak.allocated == 5 * MIB + 512
+
+
 def test_downsampling_keeps_every_peak():
     _, taken = played(3, steps=2000, capacity=1 << 36)
     line = timeline(taken, 0)

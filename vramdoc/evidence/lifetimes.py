@@ -6,14 +6,15 @@ any event. It measures and judges none of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vramdoc.allocator.sizes import MIN_BLOCK
+from vramdoc.allocator.sizes import MIN_BLOCK, round_size
 from vramdoc.evidence.origin import rows_of, trace_of
+from vramdoc.snapshot.columns import as_int
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     Integers = npt.NDArray[np.int64]
 
+ROUNDUP_ENTRIES = 16
+"""Of roundup_power2_divisions: for 1 MiB, 2 MiB ... 32 GiB."""
 BEFORE = -1
 """``started`` of an allocation older than the trace."""
 
@@ -46,7 +49,7 @@ class Lifetimes:
     requested: Integers
     """Bytes the program asked for."""
     size: Integers
-    """Bytes of the block: known for blocks live at the end, the request rounded to 512 bytes for others."""
+    """Bytes of the block: known for blocks live at the end, the rounded request for others, which may have held up to 1 MiB more."""
     stream: Integers
     stack: Integers
     """Code in the trace's stacks; -1 when no stack was kept, or where ``block`` has it."""
@@ -86,7 +89,7 @@ def lifetimes(snapshot: Snapshot, device: int) -> Lifetimes:
     block = np.full(len(event), -1, np.int64)
     block[open_rows] = held_by
     block_size = _integers(b.size for b in blocks)
-    size = np.maximum(-(-requested // MIN_BLOCK) * MIN_BLOCK, MIN_BLOCK)
+    size = _rounded(requested, snapshot.allocator_settings.get("roundup_power2_divisions"))
     size[open_rows] = block_size[held_by]
 
     older = np.setdiff1d(np.arange(len(blocks)), held_by)
@@ -114,6 +117,17 @@ def lifetimes(snapshot: Snapshot, device: int) -> Lifetimes:
         lost=int(np.count_nonzero(ended == len(trace))) - len(open_rows),
         **{name: column[order] for name, column in joined.items()},
     )
+
+
+def _rounded(requested: Integers, divisions: Any) -> Integers:
+    """Block sizes by the recorded rounding (``roundup_power2_divisions``: megabytes as text -> divisions)."""
+    by_megabytes = divisions if isinstance(divisions, Mapping) else {}
+    steps = [as_int(by_megabytes.get(str(1 << i))) for i in range(ROUNDUP_ENTRIES)]
+    if not any(step > 1 for step in steps):
+        return np.maximum(-(-requested // MIN_BLOCK) * MIN_BLOCK, MIN_BLOCK)
+    sizes, which = np.unique(requested, return_inverse=True)
+    rounded = [round_size(size, steps) for size in sizes.tolist()]
+    return np.array(rounded, np.int64)[which]
 
 
 def _paired(trace: Trace) -> tuple[Integers, Integers]:

@@ -79,7 +79,9 @@ def _caveat(line: Timeline, before: Levels, *, has_counters: bool) -> str:
     if len(line) == 1:
         return "there are no trace events: the levels are those of the moment of the snapshot"
     if before.reserved or before.active:
-        return f"the trace holds the last {len(line) - 1} events only: earlier peaks may have been higher"
+        return (
+            f"the trace began late (events: {len(line) - 1:,}): earlier peaks may have been higher"
+        )
     return ""
 
 
