@@ -180,6 +180,12 @@ class CachingAllocator:
         """
         self._release_cached_blocks(pool, self.current_stream)
 
+    def has_cached(self, size: int, stream: int = 0, pool: PoolId | None = None) -> bool:
+        """Whether ``malloc`` would serve the request from the cache; nothing changes."""
+        rounded = round_size(size, self._heap.config.roundup_power2_divisions)
+        half = self._scopes.choose(rounded, stream, pool)
+        return self._heap.find(half, stream, rounded, expandable=self._expandable(half)) is not None
+
     # Settings
 
     def set_per_process_memory_fraction(self, fraction: float) -> None:

@@ -136,6 +136,15 @@ class Heap:
         """Best fit of ``size`` bytes for ``stream``, taken out of the free set."""
         if self.collects_garbage:
             pool.searches += 1
+        index = self.find(pool, stream, size, expandable=expandable)
+        if index is None:
+            return None
+        block = pool.free[index][4]
+        del pool.free[index]
+        return block
+
+    def find(self, pool: BlockPool, stream: int, size: int, *, expandable: bool) -> int | None:
+        """Where in the free set the best fit is."""
         free, count = pool.free, len(pool.free)
         index = pool.lower_bound(stream, size)
         if index == count or free[index][0] != stream:
@@ -150,17 +159,16 @@ class Heap:
                     index += 1
                 if index == count or free[index][0] != stream:
                     return None
-        block, config = free[index][4], self.config
+        found, config = free[index][1], self.config
         # Oversized blocks are kept for oversized requests, and those take none that is much larger than they are.
-        if size < config.max_split_size <= block.size:
+        if size < config.max_split_size <= found:
             return None
         # The sum is a size_t: with max_non_split_rounding_mb:-1 it wraps around.
-        if size >= config.max_split_size and block.size >= (
-            size + config.max_non_split_rounding
-        ) % (1 << 64):
+        if size >= config.max_split_size and found >= (size + config.max_non_split_rounding) % (
+            1 << 64
+        ):
             return None
-        del free[index]
-        return block
+        return index
 
     # Obtaining
 

@@ -121,6 +121,8 @@ class Outcome:
     divergence: Divergence | None = None
     undefined: str = ""
     """Why the replay had to stop where the real allocator would corrupt itself, or fail an assertion of its own."""
+    explicit: tuple[int, ...] = ()
+    """FLUSH operations (of a job that follows) that must have been ``empty_cache``: the next request was in the cache."""
     timeline: Timeline | None = None
     notes: tuple[str, ...] = field(default=())
 

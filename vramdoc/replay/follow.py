@@ -16,7 +16,8 @@ from vramdoc.replay.requests import FREE_REQUESTED, OOM
 if TYPE_CHECKING:
     from vramdoc.snapshot.model import Trace
 
-_RELEASES = frozenset(("segment_free", "segment_unmap", "oom", "free_completed"))
+_RETURNS = frozenset(("segment_free", "segment_unmap", "free_completed"))
+_RELEASES = _RETURNS | {"oom"}
 """What follows a cudaMalloc that failed."""
 
 
@@ -53,6 +54,13 @@ class Recording:
     def peek(self) -> tuple[str, int, int, int] | None:
         """The next recorded event: action, address, size, stream."""
         return self._rows[self.cursor] if self.cursor < len(self._rows) else None
+
+    def peek_behind_releases(self) -> tuple[str, int, int, int] | None:
+        """The next recorded event that neither frees nor completes anything."""
+        place = self.cursor
+        while place < len(self._rows) and self._rows[place][0] in _RETURNS:
+            place += 1
+        return self._rows[place] if place < len(self._rows) else None
 
     def append(self, event: tuple[str, int, int, int, object]) -> None:
         """Take what the allocator recorded.
@@ -106,8 +114,8 @@ class FollowingDevice(Device):
         return following[1]
 
     def reserve(self, size: int) -> int:
-        """A range that begins where the next recorded segment_map is."""
-        following = self._recording.peek()
+        """A range that begins where the recording maps pages next, be it after a flush."""
+        following = self._recording.peek_behind_releases()
         if following is not None and following[0] == "segment_map":
             return following[1]
         return super().reserve(size)

@@ -138,7 +138,7 @@ class _Job(Structure):
         ("recorded", _Recorded),
         ("private_reserved", POINTER(_Stat)),
         *((name, POINTER(c_int64)) for name in ("reserved", "active", "allocated")),
-        ("addresses", POINTER(c_uint64)),
+        ("explicit_flushes", POINTER(c_uint8)),
     ]
 
 
@@ -186,6 +186,7 @@ class _Call:
         for pool in self.heap.private:
             self.pools.setdefault(pool, len(self.pools))
         self.private = (_Stat * (_POOL_KINDS * len(self.pools)))()
+        self.explicit = np.zeros(len(job.requests), np.uint8)
         self.columns = np.zeros((3, len(job.requests)), np.int64) if job.timeline else None
 
     def outcome(self, library: ctypes.CDLL) -> Outcome:
@@ -205,6 +206,7 @@ class _Call:
             undefined=STOPS.get(
                 {_UNDEFINED: "undefined", _ASSERTION: "assertion"}.get(out.ending, ""), ""
             ),
+            explicit=tuple(np.flatnonzero(self.explicit).tolist()),
             timeline=self._timeline(out.operations),
         )
 
@@ -232,6 +234,7 @@ class _Call:
                 self._column(requests.pool, np.int16, c_int16),
             ),
             private_reserved=self.private,
+            explicit_flushes=self._column(self.explicit, np.uint8, c_uint8),
         )
         if job.follow is not None:
             call.recorded = self._recorded()

@@ -6,21 +6,23 @@ Everything that is the same for every config is worked out here once. It does no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vramdoc.allocator.config import AllocatorConfig
-from vramdoc.allocator.releases import NEWEST, nearest
+from vramdoc.allocator.config import UNLIMITED, AllocatorConfig, ConfigError
+from vramdoc.allocator.releases import RULES, nearest
 from vramdoc.errors import UsageError
 from vramdoc.replay.engines import Divergence, Engine, Job, Outcome
 from vramdoc.replay.native import simulator
 from vramdoc.replay.requests import (
     OOM,
     SEGMENT_ALLOC,
+    SEGMENT_FREE,
     SEGMENT_MAP,
     SEGMENT_UNMAP,
+    Op,
     Requests,
     requests_of,
 )
@@ -120,7 +122,8 @@ def replayable(
     Args:
         snapshot: with a trace.
         device: index of the device.
-        release: torch release that recorded it; the newest known one is assumed where None, the nearest where it is unknown.
+        release: torch release that recorded it. Where None, the newest whose rules replay the trace exactly; where it is not a
+            known one, the nearest.
         facts: the device's memory, from the recording's manifest; else what an ``oom`` event tells.
 
     Raises:
@@ -135,16 +138,61 @@ def replayable(
             "record with torch.cuda.memory._record_memory_history(), or with `vramdoc record`",
         )
     trace = max(traces, key=len)
-    rules, note = _release(release)
+    requests = requests_of(snapshot, trace.device)
+    if release is None:
+        return _of_unnamed_release(snapshot, trace, requests, facts)
+    rules = nearest(release)
+    note = (
+        ""
+        if release.startswith(rules)
+        else f"the rules of torch {rules} are used for {release}, whose own are not known"
+    )
+    return _prepare(snapshot, trace, requests, facts, rules, note)
+
+
+def _of_unnamed_release(
+    snapshot: Snapshot, trace: Trace, requests: Requests, facts: DeviceFacts | None
+) -> Replayable:
+    """Try one release of each tie-break, newest first: they differ in which of two equal blocks they choose."""
+    first: Replayable | None = None
+    for rules in _NEWEST_BY_TIE_BREAK:
+        try:
+            recording = _prepare(
+                snapshot, trace, requests, facts, rules, _UNNAMED.format(rules, "are assumed")
+            )
+        except ConfigError:
+            if rules == _NEWEST_BY_TIE_BREAK[-1] and first is None:
+                raise
+            continue
+        first = first or recording
+        if fidelity(recording).exact:
+            return replace(recording, release_note=_UNNAMED.format(rules, "replay it exactly"))
+    assert first is not None
+    return first
+
+
+_UNNAMED = "the recording does not name its torch release; the rules of {} {}"
+_NEWEST_BY_TIE_BREAK = tuple(
+    reversed({rules.tie_break: release for release, rules in RULES.items()}.values())
+)
+
+
+def _prepare(
+    snapshot: Snapshot,
+    trace: Trace,
+    requests: Requests,
+    facts: DeviceFacts | None,
+    rules: str,
+    note: str,
+) -> Replayable:
     config = AllocatorConfig.parse(snapshot.alloc_conf, release=rules)
     if config.backend != "native":
         raise UsageError(
             f"the recording ran under backend:{config.backend}, which is NVIDIA's allocator: its trace cannot be replayed",
             "record without that option",
         )
-    requests = requests_of(snapshot, trace.device)
     start = start_state(snapshot, trace, requests, config)
-    return Replayable(
+    recording = Replayable(
         requests=requests,
         start=start,
         release=rules,
@@ -153,18 +201,60 @@ def replayable(
         device=facts or _facts_of(trace, start),
         trace=trace,
     )
+    if not (requests.op == Op.FLUSH).any():
+        return recording
+    return replace(recording, requests=_settle(recording))
 
 
-def _release(release: str | None) -> tuple[str, str]:
-    if release is None:
-        return (
-            NEWEST,
-            f"the recording does not name its torch release; the rules of {NEWEST} are assumed",
-        )
-    rules = nearest(release)
-    if release.startswith(rules):
-        return rules, ""
-    return rules, f"the rules of torch {rules} are used for {release}, whose own are not known"
+def _settle(recording: Replayable) -> Requests:
+    """Decide which returns of memory were the program's ``empty_cache`` and which the allocator's own.
+
+    The program's: where the next request was in the cache all the same; and where the new memory would have fitted, as reserved
+    memory was higher at another time, unless the config lets the allocator return memory before the device is full.
+    """
+    requests, trace = recording.requests, recording.trace
+    outcome = simulator().run(_following(recording))
+    growth = np.where(np.isin(trace.action, (SEGMENT_ALLOC, SEGMENT_MAP)), trace.size, 0)
+    shrink = np.where(np.isin(trace.action, (SEGMENT_FREE, SEGMENT_UNMAP)), trace.size, 0)
+    reserved = np.cumsum(growth - shrink)
+    most = int(reserved.max(initial=0))
+    returns_early = (
+        recording.config.garbage_collection_threshold > 0
+        or recording.config.max_split_size != UNLIMITED
+    )
+    explicit, own = set(outcome.explicit), 0
+    for operation in np.flatnonzero(requests.op == Op.FLUSH).tolist():
+        event = int(requests.event[operation])
+        growing = np.flatnonzero(growth[event:])
+        wanted = int(growth[event + growing[0]]) if len(growing) else 0
+        fits = int(reserved[event]) + int(shrink[event]) + wanted <= most
+        if (
+            fits
+            and not returns_early
+            and operation + 1 < len(requests)
+            and requests.op[operation + 1] != Op.FAILED
+        ):
+            explicit.add(operation)
+        own += operation not in explicit
+    settled = requests.settled(sorted(explicit))
+    if not own:
+        return settled
+    note = (
+        f"{own} times cached memory was returned on the way to new memory: read as the allocator's own doing when the device was "
+        "full, not as empty_cache"
+    )
+    return replace(settled, notes=(*settled.notes, note))
+
+
+def _following(recording: Replayable) -> Job:
+    return Job(
+        requests=recording.requests,
+        start=recording.start,
+        config=recording.config,
+        capacity=recording.device.total,
+        in_use=recording.device.in_use,
+        follow=recording.trace,
+    )
 
 
 def _facts_of(trace: Trace, start: StartState) -> DeviceFacts:
@@ -187,15 +277,7 @@ def _facts_of(trace: Trace, start: StartState) -> DeviceFacts:
 
 def fidelity(recording: Replayable, engine: Engine | None = None) -> Fidelity:
     """Replay under the recorded config and compare every event with the recorded one."""
-    job = Job(
-        requests=recording.requests,
-        start=recording.start,
-        config=recording.config,
-        capacity=recording.device.total,
-        in_use=recording.device.in_use,
-        follow=recording.trace,
-    )
-    outcome = (engine or simulator()).run(job)
+    outcome = (engine or simulator()).run(_following(recording))
     events = len(recording.trace)
     if outcome.undefined:
         return Fidelity(exact=False, events=events, reason=outcome.undefined)

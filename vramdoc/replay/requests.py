@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -63,6 +63,8 @@ class Op(IntEnum):
     EMPTY_CACHE = 4
     FAILED = 5
     """The request of a recorded ``oom``; its size is the rounded one, as the trace has no other."""
+    FLUSH = 6
+    """Memory was returned just before more was taken: by ``empty_cache``, or by the allocator itself (see ``settled``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,26 +103,21 @@ class Requests:
     def with_empty_cache(self, before: Sequence[int] | Integers) -> Requests:
         """The same requests with ``empty_cache`` called before each of these operations (a what-if)."""
         at = np.unique(np.asarray(before, np.int64))
-        return replace(
-            self,
-            op=np.insert(self.op, at, Op.EMPTY_CACHE),
-            block=np.insert(self.block, at, -1),
-            size=np.insert(self.size, at, 0),
-            stream=np.insert(self.stream, at, 0),
-            pool=np.insert(self.pool, at, 0),
-            event=np.insert(self.event, at, -1),
-        )
+        put_in = {"op": Op.EMPTY_CACHE, "block": -1, "size": 0, "stream": 0, "pool": 0, "event": -1}
+        columns = {
+            name: np.insert(getattr(self, name), at, value) for name, value in put_in.items()
+        }
+        return replace(self, **columns)
 
     def without_empty_cache(self) -> Requests:
         """The same requests without the program's own ``empty_cache`` calls (a what-if)."""
-        keep = self.op != Op.EMPTY_CACHE
-        return replace(
-            self,
-            **{
-                name: getattr(self, name)[keep]
-                for name in ("op", "block", "size", "stream", "pool", "event")
-            },
-        )
+        return _only(self, self.op != Op.EMPTY_CACHE)
+
+    def settled(self, explicit: Sequence[int]) -> Requests:
+        """Decide about every FLUSH: those at ``explicit`` were ``empty_cache`` calls, the others the allocator's own doing."""
+        op = self.op.copy()
+        op[list(explicit)] = Op.EMPTY_CACHE
+        return _only(replace(self, op=op), op != Op.FLUSH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +136,12 @@ class OlderBlocks:
 
     def __len__(self) -> int:
         return len(self.address)
+
+
+def _only(requests: Requests, keep: npt.NDArray[np.bool_]) -> Requests:
+    names = ("op", "block", "size", "stream", "pool", "event")
+    columns: dict[str, Any] = {name: getattr(requests, name)[keep] for name in names}
+    return replace(requests, **columns)
 
 
 def requests_of(snapshot: Snapshot, device: int) -> Requests:
@@ -270,11 +273,8 @@ class _Builder:
         op[trace.action == ALLOC] = Op.ALLOC
         op[trace.action == OOM] = Op.FAILED
         self._frees(op)
-        key = np.arange(len(trace), dtype=np.int64) * 2
-        self._releases(op, key)
+        self._releases(op)
         chosen = np.flatnonzero(op != 255)
-        if (key[1:] < key[:-1]).any():
-            chosen = chosen[np.argsort(key[chosen], kind="stable")]
         op = op[chosen]
         asks = (op == Op.ALLOC) | (op == Op.FAILED)
         pool, pools = self._pools(chosen, asks)
@@ -383,46 +383,19 @@ class _Builder:
             for block in segment.blocks
         )
 
-    def _releases(self, op: npt.NDArray[np.uint8], key: Integers) -> None:
-        """Tell the program's ``empty_cache`` from the allocator's own flush after a failed cudaMalloc."""
+    def _releases(self, op: npt.NDArray[np.uint8]) -> None:
+        """Tell the program's ``empty_cache`` from what the allocator may have returned on its own, on the way to new memory."""
         trace = self.trace
         release = (trace.action == SEGMENT_FREE) | (trace.action == SEGMENT_UNMAP)
         if not release.any():
             return
-        change = np.zeros(len(trace), np.int64)
-        grows = (trace.action == SEGMENT_ALLOC) | (trace.action == SEGMENT_MAP)
-        change[grows], change[release] = trace.size[grows], -trace.size[release]
-        reserved = np.cumsum(change)
-        most = int(reserved.max(initial=0))
-        silent = trace.action >= OOM + 1
-        retries = 0
+        silent = trace.action > OOM
         for first, last in _runs(release, silent | (trace.action == FREE_COMPLETED)):
             following = last + 1
             while following < len(trace) and silent[following]:
                 following += 1
             cause = int(trace.action[following]) if following < len(trace) else -1
-            before = int(reserved[first] - change[first])
-            if cause == OOM or (
-                cause in {SEGMENT_ALLOC, SEGMENT_MAP} and before + int(trace.size[following]) > most
-            ):
-                retries += 1
-                self._complete_after(first, following, op, key)
-            else:
-                op[first] = Op.EMPTY_CACHE
-        if retries:
-            self.notes.append(
-                f"{retries} times cached memory was returned just before more was taken than ever before: read as the "
-                "allocator's own flush when the device was full, not as empty_cache calls"
-            )
-
-    def _complete_after(
-        self, first: int, request: int, op: npt.NDArray[np.uint8], key: Integers
-    ) -> None:
-        """A flush completes pending frees itself, so they must not complete before the request that flushes."""
-        event = first - 1
-        while event >= 0 and op[event] == Op.COMPLETE:
-            key[event] = 2 * (request + 2) + 1
-            event -= 1
+            op[first] = Op.FLUSH if cause in {OOM, SEGMENT_ALLOC, SEGMENT_MAP} else Op.EMPTY_CACHE
 
     def _pools(
         self, chosen: Integers, asks: npt.NDArray[np.bool_]

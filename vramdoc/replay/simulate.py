@@ -80,6 +80,7 @@ class _Run:
         self.failure: Failure | None = None
         self.undefined = ""
         self.divergence: Divergence | None = None
+        self.explicit: list[int] = []
         self.series: list[tuple[int, int, int]] = []
 
     def outcome(self) -> Outcome:
@@ -105,6 +106,7 @@ class _Run:
             avoided=self.avoided,
             divergence=self.divergence,
             undefined=self.undefined,
+            explicit=tuple(self.explicit),
             timeline=self._timeline(),
         )
 
@@ -131,8 +133,21 @@ class _Run:
             allocator.complete(self.held.pop(block))
         elif op == Op.EMPTY_CACHE:
             allocator.empty_cache()
+        elif op == Op.FLUSH:
+            self._flush(operation)
         else:
             self._failed_before(operation, size, stream, requests.pools[pool])
+
+    def _flush(self, operation: int) -> None:
+        """Whose doing was it? Had the next request been in the cache, the allocator would have returned nothing."""
+        r, asking = self.job.requests, operation + 1
+        if self.job.follow is None or asking == len(r):
+            return
+        if self.allocator.has_cached(
+            int(r.size[asking]), int(r.stream[asking]), r.pools[r.pool[asking]]
+        ):
+            self.explicit.append(operation)
+            self.allocator.empty_cache()
 
     def _failed_before(self, operation: int, size: int, stream: int, pool: tuple[int, int]) -> None:
         """The request that the recording could not serve. If the program went on, it went on without that memory."""

@@ -180,7 +180,10 @@ static u64 driver_malloc(struct heap *h, u64 size) {
 }
 
 static u64 driver_reserve(struct heap *h, u64 size) {
-    if (following(h) && next_action(h) == A_SEGMENT_MAP) return (u64)h->job->recorded.address[h->cursor];
+    const struct recorded *r = &h->job->recorded;
+    i64 i = h->cursor; /* where the recording maps pages next, be it after a flush */
+    while (i < r->count && (r->action[i] == A_SEGMENT_FREE || r->action[i] == A_SEGMENT_UNMAP || r->action[i] == A_FREE_COMPLETED)) i++;
+    if (i < r->count && r->action[i] == A_SEGMENT_MAP) return (u64)r->address[i];
     return take_addresses(h, size);
 }
 
@@ -333,21 +336,29 @@ static inline int collects_garbage(const struct heap *h) { return h->rules->limi
 
 static u64 extended(const struct block *b) { return b->size + (b->next && !b->next->mapped ? b->next->size : 0); }
 
-static struct block *get_free_block(struct heap *h, struct pool *pool, i64 stream, u64 size, int expandable) {
-    if (collects_garbage(h)) pool->searches++;
-    struct set *s = &pool->free;
+/* The place of the best fit in the free set, or its count for none. */
+static size_t find(const struct heap *h, const struct pool *pool, i64 stream, u64 size, int expandable) {
+    const struct set *s = &pool->free;
     size_t i = lower_bound(s, stream, size, 0, 0);
-    if (i == s->count || s->at[i]->stream != stream) return NULL;
+    if (i == s->count || s->at[i]->stream != stream) return s->count;
     if (s->at[i]->segment && expandable) {
         while (s->at[i]->segment && i + 1 < s->count && s->at[i + 1]->stream == stream && extended(s->at[i + 1]) < extended(s->at[i])) i++;
     } else if (s->at[i]->segment) {
         while (i < s->count && s->at[i]->stream == stream && s->at[i]->segment) i++;
-        if (i == s->count || s->at[i]->stream != stream) return NULL;
+        if (i == s->count || s->at[i]->stream != stream) return s->count;
     }
-    struct block *b = s->at[i];
-    if (size < h->rules->max_split_size && b->size >= h->rules->max_split_size) return NULL;
-    if (size >= h->rules->max_split_size && b->size >= size + h->rules->max_non_split_rounding) return NULL;
-    remove_at(s, i);
+    u64 found = s->at[i]->size, oversize = h->rules->max_split_size;
+    if (size < oversize && found >= oversize) return s->count;
+    if (size >= oversize && found >= size + h->rules->max_non_split_rounding) return s->count;
+    return i;
+}
+
+static struct block *get_free_block(struct heap *h, struct pool *pool, i64 stream, u64 size, int expandable) {
+    if (collects_garbage(h)) pool->searches++;
+    size_t i = find(h, pool, stream, size, expandable);
+    if (i == pool->free.count) return NULL;
+    struct block *b = pool->free.at[i];
+    remove_at(&pool->free, i);
     return b;
 }
 
@@ -622,17 +633,7 @@ static void complete(struct heap *h, struct block *b) {
 static void synchronize_and_free_events(struct heap *h) {
     h->out->scalars[SYNC_ALL_STREAMS]++;
     while (h->held.held_next != &h->held) {
-        struct block *b = h->held.held_next;
-        if (following(h) && next_action(h) == A_FREE_COMPLETED) {
-            /* The order of queues is a hash map's; the recording knows it. */
-            u64 address = (u64)h->job->recorded.address[h->cursor];
-            for (struct block *other = b; other != &h->held; other = other->held_next)
-                if (other->address == address) {
-                    b = other;
-                    break;
-                }
-        }
-        complete(h, b);
+        complete(h, h->held.held_next);
     }
 }
 
@@ -655,10 +656,18 @@ static struct block *alloc_block(struct heap *h, struct pool *pool, i64 stream, 
     return in_range ? try_allocate_expandable_block(h, pool, stream, rounded) : malloc_segment(h, pool, stream, wanted);
 }
 
+static struct pool *choose_pool(struct heap *h, u64 rounded, i64 owner) { return &h->pools[2 * owner + (rounded > SMALL_SIZE)]; }
+
+static int has_cached(struct heap *h, u64 size, i64 stream, i64 owner) {
+    u64 rounded = round_size(h->rules, size);
+    struct pool *pool = choose_pool(h, rounded, owner);
+    return find(h, pool, stream, rounded, (int)h->rules->expandable) < pool->free.count;
+}
+
 /* NULL when out of memory, which is counted and recorded. */
 static struct block *allocate(struct heap *h, u64 size, i64 stream, i64 owner) {
     u64 rounded = round_size(h->rules, size), wanted = allocation_size(h->rules, rounded);
-    struct pool *pool = &h->pools[2 * owner + (rounded > SMALL_SIZE)];
+    struct pool *pool = choose_pool(h, rounded, owner);
     int expandable = (int)h->rules->expandable;
     struct block *b = get_free_block(h, pool, stream, rounded, expandable);
     if (!b) {
@@ -791,7 +800,6 @@ static void step(struct heap *h, i64 i) {
             stop(h, E_OUT_OF_MEMORY);
         }
         *slot = b;
-        if (h->job->addresses) h->job->addresses[c->block[i]] = b->address;
         break;
     case OP_FREE:
         request_free(h, *slot);
@@ -808,6 +816,13 @@ static void step(struct heap *h, i64 i) {
         break;
     case OP_EMPTY_CACHE:
         release_cached_blocks(h);
+        break;
+    case OP_FLUSH:
+        /* Had the next request been in the cache, the allocator would have returned nothing on its own. */
+        if (following(h) && i + 1 < c->count && has_cached(h, (u64)c->size[i + 1], c->stream[i + 1], c->pool[i + 1])) {
+            h->job->explicit_flushes[i] = 1;
+            release_cached_blocks(h);
+        }
         break;
     case OP_FAILED:
         b = allocate(h, (u64)c->size[i], c->stream[i], c->pool[i]);

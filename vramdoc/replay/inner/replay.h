@@ -8,7 +8,7 @@ typedef int64_t i64;
 typedef uint64_t u64;
 
 enum tie_break { TIE_ADDRESS, TIE_BLOCK_COUNTER, TIE_SEGMENT_COUNTER };
-enum op { OP_ALLOC, OP_FREE, OP_HOLD, OP_COMPLETE, OP_EMPTY_CACHE, OP_FAILED };
+enum op { OP_ALLOC, OP_FREE, OP_HOLD, OP_COMPLETE, OP_EMPTY_CACHE, OP_FAILED, OP_FLUSH };
 enum action { A_ALLOC, A_FREE_REQUESTED, A_FREE_COMPLETED, A_SEGMENT_ALLOC, A_SEGMENT_FREE, A_SEGMENT_MAP, A_SEGMENT_UNMAP, A_OOM };
 enum ending { E_DONE, E_OUT_OF_MEMORY, E_REJECTED, E_DIVERGED, E_UNDEFINED, E_ASSERTION, E_HOST_MEMORY };
 /* How a driver call differs from the recording; the other differences are events. */
@@ -86,7 +86,7 @@ struct job {
     struct recorded recorded;
     struct stat *private_reserved; /* [pools][POOL_KINDS] */
     i64 *reserved, *active, *allocated; /* timeline, or NULL */
-    u64 *addresses; /* by block number: where each block went, or NULL */
+    uint8_t *explicit_flushes; /* by operation: a FLUSH that must have been empty_cache */
 };
 
 #endif
