@@ -104,7 +104,7 @@ class Requests:
         """The same requests with ``empty_cache`` called before each of these operations (a what-if)."""
         at = np.unique(np.asarray(before, np.int64))
         put_in = {"op": Op.EMPTY_CACHE, "block": -1, "size": 0, "stream": 0, "pool": 0, "event": -1}
-        columns = {
+        columns: dict[str, Any] = {
             name: np.insert(getattr(self, name), at, value) for name, value in put_in.items()
         }
         return replace(self, **columns)
