@@ -273,6 +273,22 @@ def test_a_recorded_run_that_cannot_even_load_is_capacity_and_not_the_cache():
     assert leading(recording(made, oom=oom)) == "true-capacity"
 
 
+def test_a_model_whose_weights_do_not_fit_says_by_how_much():
+    made = manifest(ExitKind.OUT_OF_MEMORY, phases=(phase("load", weight_bytes=30 * GIB),))
+    oom = anatomy(
+        requested=32 * MIB,
+        total=24 * GIB,
+        free=MIB,
+        allocated=23 * GIB,
+        unallocated=100 * MIB,
+        rounding=0,
+    )
+    case = recording(made, oom=oom)
+    assert leading(case) == "true-capacity"
+    assert "are lacking for the weights alone" in said(case)
+    assert verdict(case, "true-capacity").confidence is Confidence.HIGH
+
+
 def test_a_run_that_ended_well_is_healthy_even_with_holes_in_its_pool():
     layout = held(reserved_bytes=10 * GIB, allocated_bytes=7 * GIB, external_bytes=2 * GIB)
     case = recording(manifest(), fragmentation=layout)

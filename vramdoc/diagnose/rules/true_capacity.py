@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from vramdoc.diagnose.answers import confirmed, ruled_out, undecided
+from vramdoc.diagnose.answers import confirmed, derived, ruled_out, undecided
 from vramdoc.diagnose.failing import figures, size, where, without_figures
 from vramdoc.diagnose.remarks import remarks
 from vramdoc.diagnose.rule import Rule
 from vramdoc.diagnose.shortage import ROUNDING_SLACK, Shortage, Situation, shortage
 from vramdoc.diagnose.verdict import Confidence, Verdict
 from vramdoc.evidence.case import Case
+from vramdoc.facts import Source
 
 ID = "true-capacity"
 
@@ -43,6 +44,8 @@ def _overflow(case: Case) -> Verdict | None:
 
 
 def _confirmed(case: Case, found: Shortage) -> Verdict:
+    if weights := _weights(case, found):
+        return weights
     sums = found.balance
     edge = (sums.unallocated or 0) >= (sums.short or 0)
     trusted = not (
@@ -77,6 +80,35 @@ def _confirmed(case: Case, found: Shortage) -> Verdict:
         else Confidence.HIGH,
         explains=found.sufficient[ID],
         notes=remarks(case, found) if found.leading == ID else (),
+    )
+
+
+def _weights(case: Case, found: Shortage) -> Verdict | None:
+    """A recorded model whose weights alone do not fit: then the failed request is only where loading happened to stop."""
+    phases = case.manifest.phases if case.manifest is not None else ()
+    needed = max(
+        (int(phase.detail["weight_bytes"]) for phase in phases if "weight_bytes" in phase.detail),
+        default=0,
+    )
+    sums = found.balance
+    room = (sums.total or 0) - max(0, sums.outside or 0)
+    if sums.total is None or needed <= room:
+        return None
+    source = (
+        case.oom.requested.source
+        if case.oom is not None and case.oom.requested is not None
+        else Source.READ
+    )
+    return confirmed(
+        ID,
+        f"The model does not fit: its weights are {size(needed)}, and {where(case)} has {size(sums.total)}, of which {size(room)} are left for them. "
+        f"{size(needed - room)} are lacking for the weights alone, before any KV cache or activation.",
+        (
+            derived("weights", needed, "bytes of the checkpoint's tensors", source),
+            derived("weights_lack", needed - room, "weights - (total - outside)", source),
+            *figures(case, found, "live", "outside_this_allocator"),
+        ),
+        explains=needed - room,
     )
 
 
