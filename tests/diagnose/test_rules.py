@@ -273,6 +273,49 @@ def test_a_recorded_run_that_cannot_even_load_is_capacity_and_not_the_cache():
     assert leading(recording(made, oom=oom)) == "true-capacity"
 
 
+def growth(per_step: int, grown: int, at_site: int):
+    from vramdoc.evidence.attribution import Site
+    from vramdoc.evidence.growth import Growth, SiteGrowth
+
+    site = SiteGrowth(
+        site=Site("train.py", 42, "step"),
+        per_step_bytes=per_step,
+        grown_bytes=at_site,
+        count=9,
+        rising_steps=9,
+    )
+    return Growth(
+        per_step_bytes=per_step,
+        grown_bytes=grown,
+        steps=9,
+        sites=(site,),
+        period_source="phase 'step'",
+        steps_are_marked=True,
+    )
+
+
+def test_growth_at_one_line_is_a_leak_and_names_the_line():
+    case = recording(manifest(), growth=growth(100 * MIB, 900 * MIB, 880 * MIB))
+    assert leading(case) == "leak"
+    assert "train.py:42 (step)" in said(case)
+
+
+@pytest.mark.parametrize(
+    ("measured", "made"),
+    [
+        (growth(0, 0, 0), manifest()),
+        (growth(100 * MIB, 900 * MIB, 100 * MIB), manifest()),
+        (
+            growth(100 * MIB, 900 * MIB, 880 * MIB),
+            manifest(phases=(phase("decode", kv_bytes=GIB),)),
+        ),
+    ],
+    ids=["flat", "spread over many lines", "the KV cache"],
+)
+def test_growth_that_is_no_leak_is_not_called_one(measured, made):
+    assert verdict(recording(made, growth=measured), "leak").outcome is Outcome.RULED_OUT
+
+
 def test_a_model_whose_weights_do_not_fit_says_by_how_much():
     made = manifest(ExitKind.OUT_OF_MEMORY, phases=(phase("load", weight_bytes=30 * GIB),))
     oom = anatomy(

@@ -86,10 +86,11 @@ def _measured(case: Case) -> Verdict:
     growth = case.growth
     assert growth is not None, "the caller looked"
     top = growth.sites[0]
-    failed = case.oom is not None
     kept = growth.per_step_bytes * growth.steps
     if growth.per_step_bytes <= 0 or top.grown_bytes < growth.grown_bytes // 2:
         return ruled_out(ID, "Live memory does not grow from step to step.")
+    if growth.grown_bytes <= _cache_bytes(case):
+        return ruled_out(ID, "What grows from step to step is the KV cache, which is meant to.")
     return confirmed(
         ID,
         f"Live memory grows by {size(growth.per_step_bytes)} a step over {growth.steps} steps; {size(top.grown_bytes)} of it are held by {top.site}.",
@@ -100,9 +101,15 @@ def _measured(case: Case) -> Verdict:
             ),
         ],
         confidence=Confidence.MEDIUM,
-        severity=Severity.ERROR if failed and case.oom is not None else Severity.WARNING,
+        severity=Severity.ERROR if case.oom is not None else Severity.WARNING,
         explains=kept,
     )
+
+
+def _cache_bytes(case: Case) -> int:
+    """The most that KV caches held, where the recorded workload notes it."""
+    phases = case.manifest.phases if case.manifest is not None else ()
+    return max((int(phase.detail.get("kv_bytes", 0)) for phase in phases), default=0)
 
 
 def _logged(log: CrashLog) -> Verdict | None:
