@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from vramdoc.cli import options
+
+if TYPE_CHECKING:
+    from vramdoc.examine.sweep import SweepRequest
 
 
 def compare_alloc_configs(
@@ -16,7 +19,7 @@ def compare_alloc_configs(
         Optional[list[str]],
         typer.Argument(
             metavar="[TARGET]",
-            help="A recording, a snapshot, a model, or a command after --. Default: the newest recording.",
+            help="A recording, a snapshot, several snapshots (one a rank), a model, or a command after --. Default: the newest recording.",
         ),
     ] = None,
     alloc_conf: Annotated[
@@ -37,6 +40,22 @@ def compare_alloc_configs(
         Optional[int],
         typer.Option(
             "--empty-cache-every", min=1, help="What if: empty_cache before every N-th phase."
+        ),
+    ] = None,
+    dask: Annotated[
+        Optional[str],
+        typer.Option(
+            "--dask",
+            metavar="ADDRESS",
+            help="Several snapshots: the Dask scheduler whose workers replay them.",
+        ),
+    ] = None,
+    resume: Annotated[
+        Optional[Path],
+        typer.Option(
+            "--resume",
+            metavar="DIR",
+            help="Several snapshots: keep what is finished there, and go on from it. Default: beside the recordings.",
         ),
     ] = None,
     workload: options.Workload = None,
@@ -63,6 +82,7 @@ def compare_alloc_configs(
     from vramdoc.cli.values import choice, workload_fields
     from vramdoc.errors import UsageError
     from vramdoc.examine.compare import CompareRequest, compare_configs
+    from vramdoc.examine.sweep import SweepRequest, one_target_only
     from vramdoc.examine.target import recognise_all
     from vramdoc.report import comparison as pages
 
@@ -71,6 +91,24 @@ def compare_alloc_configs(
         raise UsageError(f"--fraction {fraction} is not between 0 and 1")
     words = tuple(target or ())
     found = recognise_all(words) if words else None
+    if found is not None and found.kind == "snapshots":
+        one_target_only(
+            {
+                "--search": search,
+                "--confirm": confirm,
+                "--fraction": fraction,
+                "--empty-cache-every": empty_cache_every,
+                "--plot": plot,
+            }
+        )
+        request = SweepRequest(
+            paths=found.paths, alloc_confs=tuple(alloc_conf or ()), gpu=gpu, dask=dask, resume=resume, recordings=recordings,
+            command=reproducing_command(words, found.name),
+        )  # fmt: skip
+        _sweep(request, wanted, include_private=include_private)
+        return
+    if dask is not None or resume is not None:
+        raise UsageError("--dask and --resume are for several snapshots", "give one a rank")
     fields = workload_fields(
         name=workload, context=context, sessions=sessions, new_tokens=new_tokens, batch=batch,
         cache=cache, dtype=None, seed=None,
@@ -114,3 +152,29 @@ def compare_alloc_configs(
         if not plot.suffix or chosen is None:
             raise UsageError(f"{plot} is neither .png nor .svg")
         terminal.write_file(plot, pictures[chosen], force=force)
+
+
+def _sweep(request: SweepRequest, wanted: str, *, include_private: bool) -> None:
+    """Several snapshots: one table over all of them."""
+    from dataclasses import replace
+
+    from vramdoc.cli import terminal
+    from vramdoc.examine.sweep import sweep_configs
+    from vramdoc.report import sweep as pages
+
+    with terminal.progress() as show_progress:
+        table = sweep_configs(replace(request, progress=show_progress))
+    screen = terminal.terminal_of(sys.stdout)
+    if wanted == "json":
+        text = pages.render_sweep_json(table, include_private=include_private)
+    elif wanted == "markdown":
+        text = pages.render_sweep_markdown(table, include_private=include_private)
+    else:
+        text = pages.render_sweep(
+            table,
+            width=screen.width,
+            colour=screen.colour,
+            ascii_only=screen.ascii_only,
+            include_private=include_private,
+        )
+    terminal.show(text)

@@ -161,8 +161,8 @@ def _wide_table(screen: Screen, comparison: Comparison) -> Table:
         )
         table.add_row(
             *_first_cells(screen, row, comparison),
-            *(Text(_words(value)) for value in measured),
-            Text(_calls(row)),
+            *(Text(size_words(value)) for value in measured),
+            Text(calls_words(row.device_alloc, row.device_free)),
             _mark(screen, row),
             Text(screen.say(_rerun(row))),
             Text(str(row.source)),
@@ -171,10 +171,15 @@ def _wide_table(screen: Screen, comparison: Comparison) -> Table:
 
 
 def _first_cells(screen: Screen, row: ConfigRow, comparison: Comparison) -> list[Text]:
-    options = _OPTION_END.split(screen.say(row.shown_config))
-    fits = len(row.shown_config) <= screen.width // 2
-    name = Text(",".join(options) if fits else ",\n".join(options), "bold" if row.is_winner else "")
-    return [name, Text(_words(row.reserved_peak)), Text(_saving(row, comparison.baseline))]
+    name = config_cell(screen, row.shown_config, is_winner=row.is_winner)
+    return [name, Text(size_words(row.reserved_peak)), Text(_saving(row, comparison.baseline))]
+
+
+def config_cell(screen: Screen, shown_config: str, *, is_winner: bool) -> Text:
+    """A config in a column that gives way: one too wide for it is broken between its options."""
+    options = _OPTION_END.split(screen.say(shown_config))
+    fits = len(shown_config) <= screen.width // 2
+    return Text(",".join(options) if fits else ",\n".join(options), "bold" if is_winner else "")
 
 
 def _mark(screen: Screen, row: ConfigRow) -> Text:
@@ -207,15 +212,15 @@ def render_comparison_markdown(comparison: Comparison, *, include_private: bool 
     rows = [
         [
             code(row.shown_config),
-            _words(row.reserved_peak),
+            size_words(row.reserved_peak),
             text(_saving(row, comparison.baseline)),
-            _words(row.active_peak),
+            size_words(row.active_peak),
             text(
                 ", ".join(
                     filter(None, (_outcome(row)[0][2:], _rerun(row) and f"rerun: {_rerun(row)}"))
                 )
             ),
-            text(_calls(row)),
+            text(calls_words(row.device_alloc, row.device_free)),
             text(str(row.source)),
         ]
         for row in comparison.rows
@@ -269,7 +274,8 @@ def _rerun(row: ConfigRow) -> str:
     return f"{row.rerun_exit}, {same}"
 
 
-def _words(value: int | None) -> str:
+def size_words(value: int | None) -> str:
+    """A size, or that it is not known."""
     return "?" if value is None else format_bytes(value)
 
 
@@ -285,7 +291,8 @@ def _saving(row: ConfigRow, baseline: ConfigRow | None) -> str:
     return f"{'+' if change > 0 else ''}{format_bytes(change)}"
 
 
-def _calls(row: ConfigRow) -> str:
-    if row.device_alloc is None or row.device_free is None:
+def calls_words(device_alloc: int | None, device_free: int | None) -> str:
+    """Driver calls as "taken + given back"; empty where they are not known."""
+    if device_alloc is None or device_free is None:
         return ""
-    return f"{row.device_alloc:,} + {row.device_free:,}"
+    return f"{device_alloc:,} + {device_free:,}"
