@@ -51,7 +51,8 @@ def attend(q, k, v, length):
 """
         ),
     ),
-    words=("mask", "attn_bias", "scaled_dot_product_attention", "inf"),
+    words=("mask", "attn_bias", "scaled_dot_product_attention", "-inf", "finfo", ".inf"),
+    pattern=re.compile(r"\b(full|zeros|ones|empty|repeat|contiguous|clone)\("),
 )
 _MASK = re.compile(r"mask|bias|causal", re.IGNORECASE)
 _FACTORIES = frozenset({"torch.full", "torch.zeros", "torch.ones", "torch.empty"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from vramdoc.lint.devices import starts_cuda
@@ -77,6 +78,7 @@ for batch in loader:
         ),
     ),
     words=("DataLoader", "Pool", "ProcessPoolExecutor"),
+    pattern=re.compile(r"\b(DataLoader|Pool|ProcessPoolExecutor)\("),
     limits="Functions and datasets defined in the same file.",
 )
 _DATASET_METHODS = frozenset({"__getitem__", "__iter__", "__getitems__"})
