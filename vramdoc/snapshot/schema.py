@@ -40,8 +40,11 @@ STATES = {
     "inactive": "inactive",
 }
 DEFAULT_POOL = (0, 0)
+LARGEST_SIZE = 1 << 47
+"""Bytes from which on a size is nonsense: all that the addresses of a process can name."""
 LARGEST_UNKNOWN = 1000
 """Values kept of anything nobody knows: enough to look at, too few to fill memory through shared references."""
+NONSENSE = "sizes that no device can have were taken as 0"
 MOST_SENTENCES = 5
 """Contradictions of one kind that are spelled out before the rest is only counted."""
 
@@ -152,6 +155,13 @@ class _Reading:
                 self.visited.add(id(item))
                 yield item
 
+    def size(self, value: Any) -> int:
+        size = as_int(value)
+        if 0 <= size < LARGEST_SIZE:
+            return size
+        self.counted[NONSENSE] += 1
+        return 0
+
     def segments(self, items: Any) -> tuple[SegmentInfo, ...]:
         return tuple(map(self.segment, self.dicts(items, "segments")))
 
@@ -160,10 +170,10 @@ class _Reading:
         segment = SegmentInfo(
             device=as_int(item.get("device")),
             address=address,
-            total_size=as_int(item.get("total_size")),
-            allocated_size=as_int(item.get("allocated_size")),
-            active_size=as_int(item.get("active_size")),
-            requested_size=as_int(item.get("requested_size")),
+            total_size=self.size(item.get("total_size")),
+            allocated_size=self.size(item.get("allocated_size")),
+            active_size=self.size(item.get("active_size")),
+            requested_size=self.size(item.get("requested_size")),
             stream=as_int(item.get("stream")),
             segment_type=as_text(item.get("segment_type"), "large"),
             segment_pool_id=as_pool_id(item.get("segment_pool_id")) or DEFAULT_POOL,
@@ -179,8 +189,8 @@ class _Reading:
         for item in self.dicts(items, "blocks"):
             # Torch 2.0 gives no address; blocks follow one another without gaps.
             start = as_int(item.get("address"), address)
-            size = as_int(item.get("size"))
-            address = start + size
+            size = self.size(item.get("size"))
+            address = as_int(start + size)
             frames, requested_size = item.get("frames"), item.get("requested_size")
             if frames is None:
                 frames, requested_size = _latest(item.get("history"), requested_size)
@@ -191,7 +201,7 @@ class _Reading:
                 BlockInfo(
                     address=start,
                     size=size,
-                    requested_size=as_int(requested_size, size),
+                    requested_size=size if requested_size is None else self.size(requested_size),
                     state=STATES.get(state, state),
                     frames=self.frames(frames),
                 )
@@ -208,9 +218,17 @@ class _Reading:
 
     def traces(self, items: Any) -> tuple[Trace, ...]:
         return tuple(
-            self.columns.trace(device, self.events(device, events), self.counted)
+            self.trace(device, self.events(device, events))
             for device, events in enumerate(self.once(items, "device traces"))
         )
+
+    def trace(self, device: int, events: Any) -> Trace:
+        trace = self.columns.trace(device, events, self.counted)
+        possible = (trace.size >= 0) & (trace.size < LARGEST_SIZE)
+        if possible.all():
+            return trace
+        self.counted[NONSENSE] += int(len(trace) - possible.sum())
+        return dataclasses.replace(trace, size=trace.size * possible)
 
     def events(self, device: int, events: Any) -> Any:
         """The events of one device: as the scanner left them, or a list of our own in place of one not read before."""
