@@ -126,7 +126,7 @@ def check(recording: Recording) -> None:
     """Everything that is there can be read, and says nothing that did not happen."""
     manifest = recording.manifest
     assert {phase.name for phase in manifest.phases} <= {"load", "run"}
-    assert {o.kind for o in manifest.observations} <= {"resize"}
+    assert {o.kind for o in manifest.observations} <= {"resize", "oom"}
     for path in (recording.snapshot_path, recording.oom_snapshot_path):
         if path is not None:
             assert read_snapshot(path).problems == ()

@@ -55,7 +55,7 @@ def test_a_training_script_that_runs_out_of_memory(record) -> None:
     # At the error, before the exception unwound: the leak is there.
     assert 7 in lines_alive(seen.recording.oom_snapshot_path)
     assert read_snapshot(seen.recording.oom_snapshot_path).traces[0][-1].action == "oom"
-    assert seen.recording.output_path.read_text().startswith("0\n1\n")
+    assert seen.recording.output_path.read_text().count("\n") >= 40 + 5
     assert sorted(entry.name for entry in seen.recording.folder.iterdir()) == [
         "manifest.json",
         "output.log",

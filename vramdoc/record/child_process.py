@@ -39,17 +39,19 @@ class BoundedLog:
         self._tail: deque[bytes] = deque()
         self._held = 0
         self._left_out = 0
+        self._lock = threading.Lock()
 
     def write(self, data: bytes) -> None:
-        """Keep ``data``, or the part of it that there is room for."""
-        head, rest = data[: self._room], data[self._room :]
-        if head:
-            self._room -= len(head)
-            self._append(head)
-        if rest:
-            self._tail.append(rest)
-            self._held += len(rest)
-            while self._held - len(self._tail[0]) >= self._tail_bytes:
+        """Keep ``data``, or the part of it that there is room for. Both streams may come at once."""
+        with self._lock:
+            head, rest = data[: self._room], data[self._room :]
+            if head:
+                self._room -= len(head)
+                self._append(head)
+            if rest:
+                self._tail.append(rest)
+                self._held += len(rest)
+            while self._tail and self._held - len(self._tail[0]) >= self._tail_bytes:
                 dropped = len(self._tail.popleft())
                 self._held -= dropped
                 self._left_out += dropped

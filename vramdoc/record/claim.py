@@ -19,6 +19,8 @@ from vramdoc.record.storage import create_root, storage_problem
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 """Set by torchrun and accelerate, Open MPI, MPICH and Intel MPI, Slurm; the first that is set counts."""
 
+_BEYOND_RANKS = 1_000_000
+
 
 def rank_of(environment: Mapping[str, str]) -> int | None:
     """The rank that the launcher gave this process; None for a process of its own."""
@@ -54,5 +56,6 @@ def _candidates(run: Path, rank: int | None) -> Iterator[Path]:
         yield run
     else:
         yield run / f"rank-{rank}"
-    for number in count(1 if rank is None else 1000):
+    # A second process of one rank (a spawned worker inherits the variable) goes where no rank will come.
+    for number in count(1 if rank is None else _BEYOND_RANKS):
         yield run / f"rank-{number}"

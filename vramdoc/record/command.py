@@ -76,6 +76,8 @@ def record_command(  # noqa: PLR0913 # one keyword an option of the command line
         every_s=every,
     )
     environment = dict(os.environ) if device is None else device.environment(os.environ)
+    if device is not None and device.kind == "real":
+        environment["CUDA_VISIBLE_DEVICES"] = _visible(device.index, os.environ)
     if alloc_conf:
         environment = with_alloc_conf(environment, alloc_conf)
     before = read_oom_kills()
@@ -91,6 +93,14 @@ def record_command(  # noqa: PLR0913 # one keyword an option of the command line
 
 def _device(gpu: str, foreign_bytes: int, argv: Sequence[str]) -> ChosenDevice:
     return choose_device(gpu, foreign_bytes, devices=_processes(argv), python=_python(argv))
+
+
+def _visible(index: int, environment: Mapping[str, str]) -> str:
+    """CUDA_VISIBLE_DEVICES that leaves the program the device that it would have known as ``cuda:index``."""
+    listed = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    if index < len(listed):
+        return listed[index].strip()
+    return str(index)
 
 
 def _check_config(alloc_conf: str, device: ChosenDevice | None, argv: Sequence[str]) -> None:

@@ -164,7 +164,7 @@ def with_journal(manifest: Manifest, lines: Iterable[dict[str, Any]]) -> Manifes
             notes[str(line["note"])] = None
     return replace(
         manifest,
-        phases=tuple(phases.values()),
+        phases=tuple(sorted(phases.values(), key=lambda phase: phase.started_us)),
         observations=tuple(observations),
         notes=tuple(notes),
     )

@@ -79,3 +79,11 @@ def device_in_use() -> int | None:
         return torch.cuda.memory_stats(device).get("reserved_bytes.all.peak", 0), device == current
 
     return max(range(torch.cuda.device_count()), key=reserved)
+
+
+def driver_free(device: int | None) -> int | None:
+    """``cudaMemGetInfo``'s free bytes; None where CUDA fails, as it does for good after a device-side assert."""
+    try:
+        return int(torch.cuda.mem_get_info(device)[0])
+    except RuntimeError:
+        return None

@@ -6,6 +6,7 @@ stops the program: where the disk refuses, it says so once (``problem``) and kee
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -15,12 +16,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from vramdoc.errors import StorageProblem
 from vramdoc.record.inside.annotations import phases_of
 from vramdoc.record.inside.history import on_out_of_memory, start_history, write_snapshot
-from vramdoc.record.inside.levels import PeakLedger, PhasePeaks, device_in_use, memory_statistics
+from vramdoc.record.inside.levels import (
+    PeakLedger,
+    PhasePeaks,
+    device_in_use,
+    driver_free,
+    memory_statistics,
+)
 from vramdoc.record.inside.surroundings import versions
 from vramdoc.record.manifest import DeviceInfo, Exit, Manifest, Observation, Phase
 from vramdoc.record.recording import (
@@ -62,6 +67,7 @@ class Recorder:
     _peaks: PeakLedger | None = None
     _started: float = field(default_factory=time.monotonic)
     _snapshot_s: float = 0.0
+    _finished: bool = False
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def begin(self) -> None:
@@ -120,46 +126,47 @@ class Recorder:
 
     def checkpoint(self) -> float:
         """Bring snapshot and manifest up to date while the program runs; returns the seconds it took."""
-        before = self._snapshot_s
-        self._write_snapshot(SNAPSHOT)
-        so_far = replace(
-            self.manifest,
-            statistics=self._statistics(),
-            duration_s=self._elapsed_s(),
-        )
-        self._attempt(lambda: write_manifest(self.folder, so_far))
-        return self._snapshot_s - before
+        started = time.monotonic()
+        with self._lock:
+            if not self._finished:
+                self._write_snapshot(SNAPSHOT)
+                so_far = replace(
+                    self.manifest, statistics=self._statistics(), duration_s=self._elapsed_s()
+                )
+                self._attempt(lambda: write_manifest(self.folder, so_far))
+        return time.monotonic() - started
 
     def finish(self, ending: Exit, device: DeviceInfo | None = None) -> None:
         """Write the last snapshot, then the manifest with the end in it; from then on the recording is complete.
 
         ``device`` replaces the one that the recording began with: a program may have chosen another since.
         """
-        device = device or self.manifest.device
-        self._detach()
-        self.end_mark()
-        statistics = self._statistics()
-        annotations = self._write_snapshot(SNAPSHOT)
-        self.manifest = replace(
-            self.manifest,
-            exit=ending,
-            statistics=statistics,
-            versions=self._versions(),
-            duration_s=self._elapsed_s(),
-            device=device,
-            phases=phases_of(annotations, 0 if device is None else device.index),
-        )
-        self._attempt(self._close)
+        with self._lock:
+            self._detach()
+            self.end_mark()
+            device = device or self.manifest.device
+            statistics = self._statistics()
+            annotations = self._write_snapshot(SNAPSHOT)
+            self.manifest = replace(
+                self.manifest,
+                exit=ending,
+                statistics=statistics,
+                versions=self._versions(),
+                duration_s=self._elapsed_s(),
+                device=device,
+                phases=phases_of(annotations, 0 if device is None else device.index),
+            )
+            self._finished = True
+            self._attempt(self._close)
 
     def _open(self) -> None:
         write_manifest(self.folder, self.manifest)
         self._journal = open_private_append(self.folder / JOURNAL)
 
     def _close(self) -> None:
-        with self._lock:
-            if self._journal is not None:
-                os.close(self._journal)
-                self._journal = None
+        if self._journal is not None:
+            os.close(self._journal)
+            self._journal = None
         # Read back rather than kept: a long run's phases must not fill the recorded program's memory.
         write_manifest(self.folder, with_journal(self.manifest, journal_entries(self.folder)))
 
@@ -175,7 +182,7 @@ class Recorder:
             active_peak_bytes=peaks.get("active_bytes.all.peak"),
             reserved_peak_bytes=peaks.get("reserved_bytes.all.peak"),
             # Asking a device that this process does not use would make a context there.
-            driver_free_bytes=torch.cuda.mem_get_info(device)[0] if reserved else None,
+            driver_free_bytes=driver_free(device) if reserved else None,
         )
         self._append(ended)
 
@@ -189,12 +196,16 @@ class Recorder:
             handle, line = self._journal, journal_line(entry)
             self._attempt(lambda: _write_line(handle, line, self.folder / JOURNAL))
 
-    def _on_out_of_memory(self, _device: int, _requested: int, _total: int, _free: int) -> None:
-        elapsed = time.monotonic() - self._started
-        if (
-            self._snapshot_s <= OOM_SNAPSHOT_SHARE * elapsed
-            or not (self.folder / OOM_SNAPSHOT).exists()
-        ):
+    def _on_out_of_memory(self, device: int, requested: int, total: int, free: int) -> None:
+        self.observe(
+            "oom",
+            device=device,
+            requested_bytes=requested,
+            total_bytes=total,
+            driver_free_bytes=free,
+        )
+        allowed_s = OOM_SNAPSHOT_SHARE * (time.monotonic() - self._started)
+        if self._snapshot_s <= allowed_s or not (self.folder / OOM_SNAPSHOT).exists():
             self._write_snapshot(OOM_SNAPSHOT)
 
     def _write_snapshot(self, name: str) -> Sequence[Mapping[str, Any]]:
@@ -204,7 +215,12 @@ class Recorder:
             return annotations
         started = time.monotonic()
         with self._lock:
-            self._attempt(lambda: annotations.extend(write_snapshot(self.folder / name)))
+            try:
+                self._attempt(lambda: annotations.extend(write_snapshot(self.folder / name)))
+            except (
+                RuntimeError
+            ) as error:  # a device-side assert: every call to CUDA fails from then on
+                self.note(f"A snapshot could not be taken: {error}")
             self._snapshot_s += time.monotonic() - started
         return annotations
 
@@ -233,6 +249,8 @@ class Recorder:
 
 def _write_line(handle: int, line: bytes, path: Path) -> None:
     try:
-        os.write(handle, line)
+        written = os.write(handle, line)
     except OSError as error:
         raise storage_problem(path, error) from error
+    if written < len(line):  # the disk was full in the middle of it; the reader leaves it out
+        raise storage_problem(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))

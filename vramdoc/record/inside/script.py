@@ -24,6 +24,7 @@ from vramdoc.record.claim import claim_folder, rank_of
 from vramdoc.record.ending import exit_of_exception, qualified_name
 from vramdoc.record.first_manifest import first_manifest
 from vramdoc.record.inside.guards import Guards, install
+from vramdoc.record.inside.history import is_history_on
 from vramdoc.record.inside.levels import device_in_use
 from vramdoc.record.inside.recorder import Recorder
 from vramdoc.record.inside.surroundings import describe_device
@@ -90,7 +91,9 @@ class Script:
         """In a forked child: the recording is the parent's."""
         if self._watch is not None:
             self._watch.leave()
-        self.recorder, self._watch, self._ended = None, None, False
+        if self._fatal is not None:
+            faulthandler.disable()
+        self.recorder, self._watch, self._fatal, self._ended = None, None, None, False
         self._lock = threading.RLock()
         marks.wait()
 
@@ -170,6 +173,10 @@ class Script:
             return
         try:
             marks.end()
+            if device_in_use() is not None and not is_history_on():
+                recorder.note(
+                    "The program switched torch's memory history off: there are no events."
+                )
             index = device_in_use()
             recorder.finish(ending, None if index is None else self._device(index))
             self._drop_empty_fatal_file(recorder.folder)
