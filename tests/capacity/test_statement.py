@@ -1,0 +1,134 @@
+"""Statements: read back as written, and compared without crediting what cannot be credited."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoint.sparse import write_sparse
+from vramdoc.capacity.statement import (
+    STATEMENT_SCHEMA,
+    CapacityStatement,
+    check_statement,
+    read_statement,
+    revision_of,
+    statement_markdown,
+)  # fmt: skip
+from vramdoc.checkpoint import read_checkpoint
+from vramdoc.errors import UnreadableInput
+
+BEFORE = CapacityStatement(
+    model="llama.safetensors", revision="abc", dtype="BF16", weight_bytes=16 << 30, device="NVIDIA H100", device_kind="virtual",
+    device_bytes=80 << 30, versions={"torch": "2.13.0", "cuda": "13.0"}, alloc_conf="", cache="dynamic",
+    workload="--workload fill", batch=1, seed=0, kv_bytes_per_token=131072,
+    supported=({"context": 8192, "sessions": 55, "source": "virtual GPU", "computed": 55, "headroom_bytes": 5, "rejects": 56},),
+    only_with=({"context": 8192, "sessions": 60, "alloc_conf": "expandable_segments:True", "cache": ""},),
+    ms_per_token={},
+)  # fmt: skip
+ROW = BEFORE.supported[0]
+
+
+def with_sessions(statement: CapacityStatement, sessions: int) -> CapacityStatement:
+    return replace(statement, supported=({**ROW, "sessions": sessions},))
+
+
+def test_statement_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(BEFORE.to_json()))
+    assert read_statement(path) == BEFORE
+    path.write_text(json.dumps({"schema_version": 1, "grid": [], "statement": BEFORE.to_json()}))
+    assert read_statement(path) == BEFORE
+
+
+def test_nothing_changed_and_it_holds() -> None:
+    check = check_statement(BEFORE, BEFORE)
+    assert check.holds
+    assert check.conditions == check.results == ()
+
+
+def test_one_changed_condition_is_credited() -> None:
+    after = with_sessions(replace(BEFORE, alloc_conf="expandable_segments:True"), 62)
+    check = check_statement(BEFORE, after)
+    assert check.holds
+    assert [d.what for d in check.conditions] == ["alloc_conf"]
+    assert "its doing: alloc_conf" in check.credit
+
+
+def test_two_changed_conditions_are_credited_to_neither() -> None:
+    after = with_sessions(
+        replace(
+            BEFORE,
+            alloc_conf="expandable_segments:True",
+            versions={"torch": "2.14.1", "cuda": "13.0"},
+        ),
+        50,
+    )
+    check = check_statement(BEFORE, after)
+    assert not check.holds
+    assert [d.what for d in check.conditions] == ["versions.torch", "alloc_conf"]
+    assert [str(d) for d in check.results] == ["sessions at 8192 tokens: 55 -> 50"]
+    assert "credited to none of them" in check.credit
+
+
+def test_a_result_that_moves_by_itself_is_said_to() -> None:
+    check = check_statement(BEFORE, with_sessions(BEFORE, 54))
+    assert not check.holds
+    assert "Nothing that a statement records has changed" in check.credit
+
+
+def test_a_context_that_is_gone_does_not_hold() -> None:
+    assert not check_statement(BEFORE, replace(BEFORE, supported=())).holds
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"schema_version": STATEMENT_SCHEMA + 1}, "reads up to"),
+        ({"schema_version": "1"}, "not a capacity statement"),
+        ({"schema_version": True}, "not a capacity statement"),
+        ({"supported": 3}, "a table is missing"),
+        ({"supported": [{"context": "x"}]}, "a row has no context"),
+        ({"versions": []}, "a table is missing"),
+    ],
+)
+def test_other_files_are_refused_in_one_line(tmp_path: Path, change: dict, says: str) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({**BEFORE.to_json(), **change}))
+    with pytest.raises(UnreadableInput, match=says) as refused:
+        read_statement(path)
+    assert "\n" not in str(refused.value)
+
+
+def test_incomplete_statement_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text('{"schema_version": 1}')
+    with pytest.raises(UnreadableInput, match="model is missing"):
+        read_statement(path)
+
+
+def test_published_block_says_what_was_run_and_what_happens_beyond() -> None:
+    text = statement_markdown(BEFORE)
+    assert "| 8,192 | 55 | 5 B | session 56 has to wait: it ends out of memory |" in text
+    assert "60 sessions of 8,192 tokens fit only with `expandable_segments:True`." in text
+    assert "a virtual device tells no times" in text
+    real = replace(BEFORE, device_kind="real", ms_per_token={"8192": 21.5})
+    assert "A token takes 21.5 ms at 8192 tokens" in statement_markdown(real)
+
+
+def test_revision_is_that_of_the_hugging_face_cache_else_a_digest_of_the_shapes(
+    tmp_path: Path,
+) -> None:
+    snapshot = tmp_path / "snapshots" / "0123abcd"
+    snapshot.mkdir(parents=True)
+    write_sparse(snapshot / "model.safetensors", {"a": ("BF16", (4,))})
+    assert revision_of(read_checkpoint(snapshot)) == "0123abcd"
+    one, same, other = (
+        revision_of(
+            read_checkpoint(
+                write_sparse(tmp_path / f"{name}.safetensors", {"a": ("BF16", (size,))})
+            )
+        )
+        for name, size in (("one", 4), ("same", 4), ("other", 5))
+    )
+    assert one == same != other
