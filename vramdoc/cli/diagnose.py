@@ -25,7 +25,7 @@ def diagnose(
         list[str],
         typer.Argument(
             metavar="TARGET",
-            help="model.safetensors, *.safetensors.index.json, a Hugging Face folder, a snapshot, a recording, several snapshots (one a rank), a crash text, - for stdin, or a command after --.",
+            help="model.safetensors, *.safetensors.index.json, a Hugging Face folder, a snapshot, a recording, several snapshots (one a rank), a crash text (and the script that printed it), - for stdin, or a command after --.",
         ),
     ],
     gpu: options.Gpu = None,

@@ -69,7 +69,12 @@ def _case_of_text(request: DiagnoseRequest) -> Case:
         if request.stdin is None:
             raise UnreadableInput("there is nothing on standard input", "pipe a crash text into -")
         return case_from_crash_text(request.stdin, name="-")
-    return case_from_crash_text(request.target.path, name=request.target.name)
+    case = case_from_crash_text(request.target.path, name=request.target.name)
+    if not request.target.sources:
+        return case
+    from vramdoc.lint import check_paths
+
+    return replace(case, violations=check_paths(request.target.sources).violations)
 
 
 def _replay_trial(case: Case) -> Trial | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vramdoc.errors import UnreadableInput, UsageError
@@ -33,6 +33,8 @@ class Target:
     """What to call a target that has no path."""
     paths: tuple[Path, ...] = ()
     """Of ``snapshots``, in the order of their ranks."""
+    sources: tuple[Path, ...] = ()
+    """Beside a crash text: the scripts that printed it. They are read, never run."""
 
     @property
     def name(self) -> str:
@@ -69,13 +71,18 @@ def recognise(argument: str) -> Target:
 
 
 def recognise_all(words: Sequence[str]) -> Target:
-    """One word is a target; several are snapshots of several ranks, or else a program with its arguments.
+    """One word is a target; several are a crash text with its scripts, snapshots of several ranks, or a program to run.
 
     Raises:
         VramdocError: as ``recognise``.
     """
     if len(words) == 1:
-        return recognise(words[0])
+        target = recognise(words[0])
+        return replace(target, sources=_script_beside(target)) if target.path else target
+    if Path(words[0]).is_file() and all(_is_script(word) for word in words[1:]):
+        target = recognise(words[0])
+        if target.kind == "crash-text" and not _is_script(words[0]):
+            return replace(target, sources=tuple(Path(word) for word in words[1:]))
     if all(Path(word).is_file() and word.endswith(SNAPSHOT_SUFFIXES) for word in words):
         found = [recognise(word) for word in words]
         odd = next((target for target in found if target.kind != "snapshot"), None)
@@ -86,6 +93,18 @@ def recognise_all(words: Sequence[str]) -> Target:
         paths = tuple(Path(word) for word in words)
         return Target(kind="snapshots", path=None, paths=paths, label=f"{len(paths)} snapshots")
     return command_target(words)
+
+
+def _is_script(word: str) -> bool:
+    return word.endswith(".py") and Path(word).is_file()
+
+
+def _script_beside(target: Target) -> tuple[Path, ...]:
+    """``crash.log`` and ``crash.py`` in one folder belong together."""
+    if target.kind != "crash-text" or target.path is None or target.path.suffix == ".py":
+        return ()
+    script = target.path.with_suffix(".py")
+    return (script,) if script.is_file() else ()
 
 
 def command_target(argv: Sequence[str]) -> Target:

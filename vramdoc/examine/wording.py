@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vramdoc.diagnose.verdict import Outcome, Verdict
+from vramdoc.diagnose.verdict import Outcome, Severity, Verdict
 from vramdoc.examine.figures import figures
 from vramdoc.facts import Fact
 from vramdoc.prescribe.prescription import Prescription
@@ -55,8 +55,16 @@ def _headline(primary: str, verdicts: Sequence[Verdict], facts: Sequence[Fact], 
     if primary == HEALTHY:
         return _healthy(facts, case)
     if primary == UNDECIDED:
-        return "The cause cannot be told from this. See below for what would decide it."
+        return _undecided(verdicts)
     return next(verdict.summary for verdict in verdicts if verdict.id == primary)
+
+
+def _undecided(verdicts: Sequence[Verdict]) -> str:
+    """What is known of the gravest open question, or that nothing was recognised."""
+    for verdict in verdicts:
+        if verdict.outcome is Outcome.UNDECIDED and verdict.severity is Severity.ERROR:
+            return verdict.summary
+    return "The cause cannot be told from this. See below for what would decide it."
 
 
 def _healthy(facts: Sequence[Fact], case: Case) -> str:

@@ -14,7 +14,7 @@ from vramdoc.errors import DeviceUnavailable
 from vramdoc.record.devices import real_gpus
 from vramdoc.virtual_gpu.catalogue import find_gpu
 from vramdoc.virtual_gpu.environment import virtual_environment
-from vramdoc.virtual_gpu.torch_build import find_torch
+from vramdoc.virtual_gpu.torch_build import find_torch, installed_version
 
 _REAL = re.compile(r"cuda(?::(\d+))?")
 
@@ -69,13 +69,15 @@ def choose_device(
         UsageError: no GPU of that name is known.
         MissingDependency: no CUDA build of torch, or no C compiler for a virtual GPU.
     """
-    build = find_torch(python)
     real = _REAL.fullmatch(gpu)
     if real is not None:
         index = int(real[1] or 0)
         _require_real(index)
-        return ChosenDevice(kind="real", key=gpu, index=index, torch_version=build.version)
+        return ChosenDevice(
+            kind="real", key=gpu, index=index, torch_version=installed_version(python)
+        )
     virtual = find_gpu(gpu)
+    build = find_torch(python)
     return ChosenDevice(
         kind="virtual",
         key=gpu,

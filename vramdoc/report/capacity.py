@@ -102,10 +102,11 @@ def _words(cell: Cell) -> tuple[str, str]:
     mark = "*" if cell.source in RUN else ""
     if cell.fits:
         return f"fits{mark}", "green"
+    helped = "*" if cell.alternative_source in RUN else ""
     if cell.with_config:
-        return f"only with {cell.with_config}{mark}", "yellow"
+        return f"only with {cell.with_config}{helped}", "yellow"
     if cell.with_cache:
-        return f"only with --cache {cell.with_cache}{mark}", "yellow"
+        return f"only with --cache {cell.with_cache}{helped}", "yellow"
     return f"short by {format_bytes(cell.short_by)}{mark}", "red"
 
 

@@ -22,6 +22,8 @@ from vramdoc.report.contents import HEALTHY, UNDECIDED, Report
 from vramdoc.report.printable import ascii_form, printable
 from vramdoc.report.segment_map import map_lines
 
+REMARKS = 3
+"""Remarks of the leading verdict on the first screen; the others come with -v."""
 EVIDENCE_ROWS = 6
 """Rows of evidence on the first screen: with the action and the closing lines they make about 25 lines."""
 LONGEST_NUMBER = 24
@@ -59,6 +61,8 @@ def render_terminal(
     if quiet:
         _quiet_fix(screen, report)
         return screen.text()
+    if not verbose:
+        _remarks(screen, report)
     _action(screen, report, verbose=verbose)
     _evidence(screen, report, rows=None if verbose else EVIDENCE_ROWS)
     if verbose:
@@ -145,6 +149,15 @@ def _headline(screen: Screen, report: Report) -> None:
         (f"  {report.target_name} ({report.target_kind}){sure}", "dim"),
     )
     screen.put(title, Text(screen.say(report.headline)))
+
+
+def _remarks(screen: Screen, report: Report) -> None:
+    """What the verdict adds; of a text it is half of the answer, as there are no figures of ours beside it."""
+    if report.target_kind != "crash-text":
+        return
+    for verdict in report.confirmed[:1] or report.verdicts[:1]:
+        for sentence in verdict.notes[:REMARKS]:
+            screen.put(screen.styled(("- ", "dim"), (sentence, "")))
 
 
 def _quiet_fix(screen: Screen, report: Report) -> None:
