@@ -128,7 +128,7 @@ segments = st.fixed_dictionaries(
 snapshots = st.fixed_dictionaries(
     {"segments": st.lists(segments | oddities, max_size=3)},
     optional={
-        "device_traces": st.lists(st.lists(events | oddities, max_size=6) | st.none(), max_size=3),
+        "device_traces": st.lists(st.lists(events | oddities, max_size=6) | oddities, max_size=3),
         "external_annotations": st.lists(
             st.fixed_dictionaries({"name": st.text(max_size=3), "stage": st.text(max_size=3), "time_us": integers}),
             max_size=3,

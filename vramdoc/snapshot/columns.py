@@ -27,6 +27,9 @@ MOST_REMEMBERED = 1 << 16
 """Stacks remembered by the identity of their frames; a key weighs some 40 bytes a frame."""
 MOST_CODES = 255
 """Different actions, or pools, that a trace may name: the columns hold a byte and an int16."""
+NO_LIST = "events of device {} are no list and were left out"
+NO_ACTION = "events of device {} that name no action were left out"
+NO_INTEGER = "values in trace events that are no 64-bit integers were replaced"
 INT64 = range(-(1 << 63), 1 << 63)
 
 
@@ -89,7 +92,7 @@ class PlainColumns:
             self._ends.append(len(self._indices))
         return code
 
-    def trace(self, device: int, events: list[Any], problems: Counter[str]) -> Trace:
+    def trace(self, device: int, events: Any, problems: Counter[str]) -> Trace:
         """Turn one device's events into columns. ``events`` is emptied on the way, so that memory falls as it is read.
 
         Args:
@@ -100,6 +103,9 @@ class PlainColumns:
         Returns:
             The trace, without ``stacks``: the table is complete when all traces are read.
         """
+        if not isinstance(events, list):
+            problems[NO_LIST.format(device)] += 1
+            events = []
         columns = _Columns(len(events))
         events.reverse()
         row = 0
@@ -109,7 +115,7 @@ class PlainColumns:
             kept = [event for event in chunk if isinstance(event, dict) and "action" in event]
             left_out = len(chunk) - len(kept)
             if left_out:
-                problems[f"events of device {device} that name no action were left out"] += left_out
+                problems[NO_ACTION.format(device)] += left_out
             columns.fill(row, kept, self, problems)
             self._long.clear()  # these lists are let go now, and others may get their addresses
             row += len(kept)
@@ -223,7 +229,7 @@ def _integers(values: list[Any], default: int, problems: Counter[str]) -> npt.ND
             return np.array(values, dtype=np.int64)
         except OverflowError:
             pass  # One of them needs more than 64 bits: sort them out one by one.
-    problems["values in trace events that are no 64-bit integers were replaced"] += _foreign(values)
+    problems[NO_INTEGER] += _foreign(values)
     return np.array([as_int(value, default) for value in values], dtype=np.int64)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramdoc.errors import UnreadableInput
+from vramdoc.snapshot.columns import NO_ACTION, NO_INTEGER, NO_LIST
 from vramdoc.snapshot.model import Frame, StackTable, Trace
 from vramdoc.snapshot.unpickle import REFUSED_HINT
 
@@ -183,16 +184,19 @@ class ScannedColumns:
 
     def trace(self, device: int, events: Any, problems: Counter[str]) -> Trace:
         """The columns of one list of events."""
-        is_scanned = isinstance(events, ScannedEvents)
-        runs = events.runs if is_scanned else ()
-        length = events.length if is_scanned else len(events)
-        left_out = length - sum(rows for _, rows in runs)
+        runs: tuple[tuple[int, int], ...] = ()
+        left_out = 0
+        if isinstance(events, ScannedEvents):
+            runs = events.runs
+            left_out = events.length - sum(rows for _, rows in runs)
+        elif isinstance(events, list):
+            left_out = len(events)
+        else:
+            problems[NO_LIST.format(device)] += 1
         if left_out:
-            problems[f"events of device {device} that name no action were left out"] += left_out
+            problems[NO_ACTION.format(device)] += left_out
         if self._found.foreign:
-            problems["values in trace events that are no 64-bit integers were replaced"] += (
-                self._found.foreign
-            )
+            problems[NO_INTEGER] += self._found.foreign
             self._found.foreign = 0
         return Trace(
             device=device,
