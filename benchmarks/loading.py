@@ -12,19 +12,16 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import log
 from pathlib import Path
 
+from child_cost import Cost, child_cost
 from snapshots import write_snapshot
 
-ROUNDS = 3
 _BARE = "import gc, pickle, sys; gc.disable(); data = pickle.load(open(sys.argv[1], 'rb')); import os; os._exit(0)"
 _OURS = (
     "import sys, os; from pathlib import Path; from vramdoc.snapshot.reader import read_snapshot; "
@@ -38,14 +35,6 @@ _CASE = (
     "import sys, os; from pathlib import Path; from vramdoc.evidence.build import case_from_snapshot; "
     "case = case_from_snapshot(Path(sys.argv[1])); os._exit(0)"
 )
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Of one process, start-up included."""
-
-    seconds: float
-    mebibytes: float
 
 
 def contestants(peers: Path | None) -> Mapping[str, Sequence[str]]:
@@ -71,23 +60,8 @@ def contestants(peers: Path | None) -> Mapping[str, Sequence[str]]:
 
 
 def cost(command: Sequence[str], snapshot: Path) -> Cost | None:
-    """The best of some rounds, each in a folder of its own, where no cache of an earlier one lies; None when it fails."""
-    best = None
-    for _ in range(ROUNDS):
-        with tempfile.TemporaryDirectory(dir=snapshot.parent) as folder:
-            own = Path(folder) / snapshot.name
-            os.link(snapshot, own)
-            child = subprocess.Popen(
-                [*command, str(own)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder,
-                env={**os.environ, "HOME": folder, "XDG_CACHE_HOME": str(snapshot.parent / "cache")},
-            )  # fmt: skip
-            _, status, used = os.wait4(child.pid, 0)
-            child.returncode = os.waitstatus_to_exitcode(status)
-        if child.returncode:
-            return None
-        now = Cost(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
-        best = now if best is None or now.seconds < best.seconds else best
-    return best
+    """What the command costs on this file."""
+    return child_cost([*command, snapshot.name], beside=snapshot.parent, files=[snapshot])
 
 
 def table(events: int, costs: Mapping[str, Cost | None]) -> str:

@@ -1,0 +1,60 @@
+"""Benchmarks that are programs of their own (``recording``, ``page``), run and quoted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from section import Options, Section, table
+
+HERE = Path(__file__).parent
+
+
+def recording(_options: Options) -> Section:
+    """What recording costs over torch's own history."""
+    done = _run("recording.py", "--rounds", "3")
+    if done.returncode:
+        return Section(text=f"Not measured: {_last_line(done)}")
+    loops = json.loads(done.stdout)
+    rows = [
+        [name, *(f"{taken[f'{way}_s']:.2f}" for way in ("bare", "history", "vramdoc")), f"{taken['over_history']:.2f}", f"{taken['over_history_fastest']:.2f}"]
+        for name, taken in loops.items()
+    ]  # fmt: skip
+    headings = [
+        "loop on the virtual GPU",
+        "bare, CPU s",
+        "torch's history",
+        "vramdoc record",
+        "ratio of medians",
+        "of the fastest",
+    ]
+    text = (
+        "Loops of allocator calls with nothing computed between them, so that whoever watches weighs most. Goal: at most 1.03 over torch's "
+        "own `_record_memory_history`. A median of three rounds on a loaded machine swings by more than that goal; the ratio of the "
+        "fastest rounds is the steadier one.\n\n"
+    )
+    ratios = {
+        f"recording {name}: CPU beside torch's history": t["over_history_fastest"]
+        for name, t in loops.items()
+    }
+    return Section(text=text + table(headings, rows), ratios=ratios)
+
+
+def page(options: Options) -> Section:
+    """The interactive page: size, making, drawing."""
+    done = _run("page.py", str(options.largest))
+    if done.returncode:
+        return Section(text=f"Not measured: {_last_line(done)}")
+    head = f"The interactive page of {options.largest:,} events; goals: at most 3 MB, drawn within 2 s."
+    return Section(text=f"{head}\n\n```text\n{done.stdout.rstrip()}\n```")
+
+
+def _run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(HERE / script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _last_line(done: subprocess.CompletedProcess[str]) -> str:
+    return (done.stderr.strip().splitlines() or ["no message"])[-1]
