@@ -85,10 +85,7 @@ class Recorder:
 
 def snapshot_of(allocator: CachingAllocator, config: str = "", since: int = 0) -> Snapshot:
     events = allocator.trace()[since:]
-    times = [
-        {**event, "addr": event.get("addr", 0), "time_us": 1000 + i}
-        for i, event in enumerate(events)
-    ]
+    times = [{**event, "time_us": 1000 + index} for index, event in enumerate(events)]
     return snapshot_from_plain(
         {
             "segments": allocator.segments(),

@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vramdoc.allocator.config import UNLIMITED, AllocatorConfig, ConfigError
+from vramdoc.allocator.config import AllocatorConfig, ConfigError
 from vramdoc.allocator.releases import RULES, nearest
 from vramdoc.errors import UsageError
 from vramdoc.replay.engines import Divergence, Engine, Job, Outcome
+from vramdoc.replay.flushes import settle
 from vramdoc.replay.native import simulator
 from vramdoc.replay.requests import (
     OOM,
     SEGMENT_ALLOC,
-    SEGMENT_FREE,
     SEGMENT_MAP,
     SEGMENT_UNMAP,
-    Op,
     Requests,
     requests_of,
 )
@@ -201,54 +200,16 @@ def _prepare(
         device=facts or _facts_of(trace, start),
         trace=trace,
     )
-    if not (requests.op == Op.FLUSH).any():
-        return recording
-    return replace(recording, requests=_settle(recording))
-
-
-def _settle(recording: Replayable) -> Requests:
-    """Decide which returns of memory were the program's ``empty_cache`` and which the allocator's own.
-
-    The program's: where the next request was in the cache all the same; and where the new memory would have fitted, as reserved
-    memory was higher at another time, unless the config lets the allocator return memory before the device is full.
-    """
-    requests, trace = recording.requests, recording.trace
-    outcome = simulator().run(_following(recording))
-    growth = np.where(np.isin(trace.action, (SEGMENT_ALLOC, SEGMENT_MAP)), trace.size, 0)
-    shrink = np.where(np.isin(trace.action, (SEGMENT_FREE, SEGMENT_UNMAP)), trace.size, 0)
-    reserved = np.cumsum(growth - shrink)
-    most = int(reserved.max(initial=0))
-    returns_early = (
-        recording.config.garbage_collection_threshold > 0
-        or recording.config.max_split_size != UNLIMITED
+    engine = simulator()
+    settled = settle(
+        requests, trace, config, lambda tried: engine.run(_following(recording, tried))
     )
-    explicit, own = set(outcome.explicit), 0
-    for operation in np.flatnonzero(requests.op == Op.FLUSH).tolist():
-        event = int(requests.event[operation])
-        growing = np.flatnonzero(growth[event:])
-        wanted = int(growth[event + growing[0]]) if len(growing) else 0
-        fits = int(reserved[event]) + int(shrink[event]) + wanted <= most
-        if (
-            fits
-            and not returns_early
-            and operation + 1 < len(requests)
-            and requests.op[operation + 1] != Op.FAILED
-        ):
-            explicit.add(operation)
-        own += operation not in explicit
-    settled = requests.settled(sorted(explicit))
-    if not own:
-        return settled
-    note = (
-        f"{own} times cached memory was returned on the way to new memory: read as the allocator's own doing when the device was "
-        "full, not as empty_cache"
-    )
-    return replace(settled, notes=(*settled.notes, note))
+    return replace(recording, requests=settled)
 
 
-def _following(recording: Replayable) -> Job:
+def _following(recording: Replayable, requests: Requests) -> Job:
     return Job(
-        requests=recording.requests,
+        requests=requests,
         start=recording.start,
         config=recording.config,
         capacity=recording.device.total,
@@ -277,7 +238,7 @@ def _facts_of(trace: Trace, start: StartState) -> DeviceFacts:
 
 def fidelity(recording: Replayable, engine: Engine | None = None) -> Fidelity:
     """Replay under the recorded config and compare every event with the recorded one."""
-    outcome = (engine or simulator()).run(_following(recording))
+    outcome = (engine or simulator()).run(_following(recording, recording.requests))
     events = len(recording.trace)
     if outcome.undefined:
         return Fidelity(exact=False, events=events, reason=outcome.undefined)

@@ -177,17 +177,21 @@ class _Lives:
         self.before = np.full(len(address), _NOTHING, np.uint8)
         self.before[1:][~self.first_here[1:]] = self.action[:-1][~self.first_here[1:]]
         self._refuse_contradiction(trace)
+        completes_allocated = (self.action == FREE_COMPLETED) & (self.before == ALLOC)
+        self.skip_requests = bool(completes_allocated.any()) and FREE_REQUESTED not in self.action
+        """Whether free_requested was not recorded at all (skip_actions, or a recorder of another make)."""
         self.opens = (self.action == ALLOC) | self.first_here
         self.life = np.cumsum(self.opens) - 1
         """Life of each event in ``event``."""
         self.opening = np.flatnonzero(self.opens)
         """Place in ``event`` of each life's first event."""
-        closing = np.append(self.opening[1:], len(address)) - 1
-        self.last = closing if len(self.opening) else closing[:0]
+        closes = np.ones(len(address), bool)
+        closes[:-1] = self.opens[1:]
+        self.last = np.flatnonzero(closes)
         """Place in ``event`` of each life's last event."""
-        self.final = (
-            np.flatnonzero(np.append(self.first_here[1:], True)) if len(address) else closing
-        )
+        ends_here = np.ones(len(address), bool)
+        ends_here[:-1] = self.first_here[1:]
+        self.final = np.flatnonzero(ends_here)
         """Place in ``event`` of the last event at each address."""
 
     def _refuse_contradiction(self, trace: Trace) -> None:
@@ -298,8 +302,7 @@ class _Builder:
         trace, lives, untouched = self.trace, self.lives, self.untouched
         opening = lives.opening[lives.action[lives.opening] != ALLOC]
         first = lives.event[opening]
-        has_requests = bool((trace.action == FREE_REQUESTED).any())
-        pending = (trace.action[first] == FREE_COMPLETED) & has_requests
+        pending = (trace.action[first] == FREE_COMPLETED) & (not lives.skip_requests)
         return OlderBlocks(
             address=np.concatenate((trace.address[first], untouched.address)),
             requested=np.concatenate((trace.size[first], untouched.requested)),
@@ -361,7 +364,7 @@ class _Builder:
         events = lives.event[completed]
         op[events] = Op.COMPLETE
         op[now[at_once] + 1] = 255
-        if not len(requested):
+        if lives.skip_requests:
             op[events] = Op.FREE
             self.notes.append(
                 "the trace holds no free_requested events: every free is taken to complete at once"
