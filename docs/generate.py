@@ -18,11 +18,13 @@ DOCS = Path(__file__).resolve().parent
 
 
 def commands() -> list[tuple[str, Any]]:
+    """Every command with its Click object, by name."""
     group = typer.main.get_command(app)
     return sorted(group.commands.items())
 
 
 def reference() -> str:
+    """The command reference as Markdown."""
     lines = [
         "# Command reference",
         "",
@@ -47,6 +49,7 @@ def reference() -> str:
 
 
 def man_page() -> str:
+    """The man page as troff."""
     lines = [
         '.TH VRAMDOC 1 "" "vramdoc" "User Commands"',
         ".SH NAME",
@@ -69,29 +72,37 @@ def man_page() -> str:
 
 
 def shown(command: Any) -> list[Any]:
+    """The parameters that help shows."""
     return [p for p in command.params if not getattr(p, "hidden", False)]
 
 
+def is_argument(parameter: Any) -> bool:
+    """Whether a parameter is given by position."""
+    return not parameter.opts[0].startswith("-")
+
+
 def first_line(text: str | None) -> str:
+    """The first line of a help text."""
     return (text or "").strip().split("\n")[0]
 
 
 def usage(name: str, command: Any) -> str:
-    arguments = " ".join(
-        p.metavar or p.name.upper() for p in command.params if p.param_type_name == "argument"
-    )
+    """The usage line of a command."""
+    arguments = " ".join(p.metavar or p.name.upper() for p in command.params if is_argument(p))
     return f"vramdoc {name} [OPTIONS] {arguments}".strip()
 
 
 def flags(option: Any, *, plain: bool = False) -> str:
-    if option.param_type_name == "argument":
+    """How a parameter is written on the command line."""
+    if is_argument(option):
         return option.metavar or option.name.upper()
     names = ", ".join(option.opts)
-    takes = "" if option.is_flag else f" {option.metavar or option.type.name.upper()}"
+    takes = "" if option.is_flag else f" {option.metavar or option.name.upper()}"
     return f"{names}{takes}" if plain else f"`{names}{takes}`"
 
 
 def default(option: Any) -> str:
+    """A parameter's default, where saying it helps."""
     value = option.default
     return (
         ""
@@ -101,10 +112,12 @@ def default(option: Any) -> str:
 
 
 def cell(text: str | None) -> str:
+    """Text for a Markdown table."""
     return (text or "").replace("|", "\\|")
 
 
 def roff(text: str) -> str:
+    """Text for troff."""
     return text.replace("\\", "\\\\").replace("-", "\\-")
 
 
