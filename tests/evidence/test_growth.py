@@ -69,6 +69,12 @@ def test_a_leak_is_found_by_the_programs_own_steps():
     )  # fmt: skip
 
 
+def test_the_step_that_failed_does_not_count():
+    data, ends = training(6)
+    found = measured(data, [*phases(ends), Phase(name="step", started_us=ends[-1] - 3)])
+    assert (found.steps, found.grown_bytes) == (4, 12 * KIB)
+
+
 def test_torchs_own_annotations_tell_steps():
     data, ends = training(10)
     data["external_annotations"] = [

@@ -73,6 +73,7 @@ def test_the_list_that_memory_snapshot_returns_is_segments_alone(tmp_path):
         (b'{"metadata": {}, "weight_map": {"a": "model-1.safetensors"}}', False),
         (b"PK\x03\x04", False),
         (b"(most recent call last):\n", False),
+        (b"(default0): CUDA out of memory\n", False),
         (b"<html><body>hello</body></html>", False),
         (pickle.dumps([1]), True),  # what a pickle holds is known by reading it
         (b'{"segments": []}', True),

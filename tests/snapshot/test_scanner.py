@@ -1,6 +1,7 @@
 """The compiled scanner reads what the reference reads, from pieces of any size, and refuses the same files."""
 
 import io
+import os
 import pickle
 
 import pytest
@@ -82,8 +83,6 @@ def test_a_trace_as_torchscript_pickles_it_reads_the_same():
 
 def test_it_is_built_once_and_not_without_a_compiler(tmp_path):
     assert build_scanner(cache=tmp_path / "a", environment={"PATH": ""}) is None
-    import os
-
     built = build_scanner(cache=tmp_path / "b", environment=os.environ)
     assert built is not None
     assert build_scanner(cache=tmp_path / "b", environment={"PATH": ""}) == built

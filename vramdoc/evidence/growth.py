@@ -135,7 +135,8 @@ def _boundaries(
     """Events that end a step, and what told them; the person's own marks first, then torch's, then the trace's own rhythm."""
     ends: dict[str, list[int]] = defaultdict(list)
     for phase in phases:
-        ends[phase.name].append(phase.started_us if phase.ended_us is None else phase.ended_us)
+        if phase.ended_us is not None:  # the step that failed is half a step
+            ends[phase.name].append(phase.ended_us)
     marks: dict[str, list[int]] = defaultdict(list)
     for annotation in annotations:
         if annotation.stage == "END":

@@ -32,7 +32,8 @@ LARGEST_JSON = 2 * GIB
 """JSON is read as a whole, and takes several times its size in memory; a million events are about half a gigabyte."""
 
 _GZIP = b"\x1f\x8b"
-_PICKLE = re.compile(rb"\x80[\x02-\x05]|\}q\x00|\]q\x00|\(d[pq]?|\(l[pq]?|\(dp")
+_PICKLE = re.compile(rb"\x80[\x02-\x05]|[\]}]q\x00|\([dl]p\d+\n|\(d[SV]")
+"""A protocol, or how a list and a dictionary begin in protocols 1 and 0."""
 _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*[\[{]")
 _JSON_KEYS = (b'"segments"', b'"device_traces"', b'"total_size"')
 _HTML = re.compile(
