@@ -9,6 +9,7 @@ content or the new one, also when the writer is killed or the disk fills up at a
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -158,3 +159,20 @@ def open_private_append(path: Path) -> int:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _O_BINARY, _PRIVATE_FILE)
     except OSError as error:
         raise storage_problem(path, error) from error
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Append one line. The file is not kept open: in somebody's program a descriptor may become another file's.
+
+    Raises:
+        StorageProblem: it cannot be written, or not whole; a reader then leaves it out.
+    """
+    handle = open_private_append(path)
+    try:
+        written = os.write(handle, line)
+    except OSError as error:
+        raise storage_problem(path, error) from error
+    finally:
+        os.close(handle)
+    if written < len(line):
+        raise storage_problem(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from vramdoc.record.inside.descriptors import out_of_the_way
 from vramdoc.record.inside.user_line import calling_frame, place_of
 
 Observe = Callable[..., None]
@@ -47,8 +48,8 @@ def install(observe: Observe) -> Callable[[], None] | None:
         return None
     library.vramdoc_cublas_creations.restype = ctypes.POINTER(_Creation)
     creations = library.vramdoc_cublas_creations()
-    wake, wake_end = os.pipe()
-    seen_end, seen = os.pipe()
+    wake, wake_end = map(out_of_the_way, os.pipe())
+    seen_end, seen = map(out_of_the_way, os.pipe())
     missed = library.vramdoc_cublas_count()
     reported: list[int] = []
     library.vramdoc_cublas_listen(wake_end, seen_end)

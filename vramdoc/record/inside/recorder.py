@@ -6,8 +6,6 @@ stops the program: where the disk refuses, it says so once (``problem``) and kee
 
 from __future__ import annotations
 
-import errno
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,7 +35,7 @@ from vramdoc.record.recording import (
     with_journal,
     write_manifest,
 )
-from vramdoc.record.storage import open_private_append, storage_problem
+from vramdoc.record.storage import append_line
 
 MOST_ENTRIES = 200_000
 """Phases, observations and notes kept; at about 300 bytes each that is 60 MB of manifest."""
@@ -60,7 +58,6 @@ class Recorder:
     on_progress: Callable[[int, int], None] = lambda _done, _total: None
     clock_us: Callable[[], int] = lambda: time.time_ns() // 1000
     problem: StorageProblem | None = None
-    _journal: int | None = None
     _entries: int = 0
     _mark: Phase | None = None
     _detach: Callable[[], None] = lambda: None
@@ -73,7 +70,7 @@ class Recorder:
     def begin(self) -> None:
         """Open the recording. What guards see and what is marked is kept from here on."""
         self.manifest = replace(self.manifest, versions=self._versions())
-        self._attempt(self._open)
+        self._attempt(lambda: write_manifest(self.folder, self.manifest))
 
     def begin_history(
         self, device: DeviceInfo, *, max_entries: int | None, stacks: str = "python"
@@ -159,14 +156,7 @@ class Recorder:
             self._finished = True
             self._attempt(self._close)
 
-    def _open(self) -> None:
-        write_manifest(self.folder, self.manifest)
-        self._journal = open_private_append(self.folder / JOURNAL)
-
     def _close(self) -> None:
-        if self._journal is not None:
-            os.close(self._journal)
-            self._journal = None
         # Read back rather than kept: a long run's phases must not fill the recorded program's memory.
         write_manifest(self.folder, with_journal(self.manifest, journal_entries(self.folder)))
 
@@ -188,13 +178,13 @@ class Recorder:
 
     def _append(self, entry: Phase | Observation | str) -> None:
         with self._lock:
-            if self._journal is None or self._entries > MOST_ENTRIES:
+            if self._finished or self._entries > MOST_ENTRIES:
                 return
             self._entries += 1
             if self._entries > MOST_ENTRIES:
                 entry = f"Only the first {MOST_ENTRIES} phases, observations and notes were kept."
-            handle, line = self._journal, journal_line(entry)
-            self._attempt(lambda: _write_line(handle, line, self.folder / JOURNAL))
+            line = journal_line(entry)
+            self._attempt(lambda: append_line(self.folder / JOURNAL, line))
 
     def _on_out_of_memory(self, device: int, requested: int, total: int, free: int) -> None:
         self.observe(
@@ -245,12 +235,3 @@ class Recorder:
         except StorageProblem as problem:
             self.problem = problem
             self.say(problem)
-
-
-def _write_line(handle: int, line: bytes, path: Path) -> None:
-    try:
-        written = os.write(handle, line)
-    except OSError as error:
-        raise storage_problem(path, error) from error
-    if written < len(line):  # the disk was full in the middle of it; the reader leaves it out
-        raise storage_problem(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))

@@ -23,15 +23,21 @@ from vramdoc.record import marks
 from vramdoc.record.claim import claim_folder, rank_of
 from vramdoc.record.ending import exit_of_exception, qualified_name
 from vramdoc.record.first_manifest import first_manifest
+from vramdoc.record.inside.descriptors import out_of_the_way
 from vramdoc.record.inside.guards import Guards, install
 from vramdoc.record.inside.history import is_history_on
 from vramdoc.record.inside.levels import device_in_use
 from vramdoc.record.inside.recorder import Recorder
-from vramdoc.record.inside.surroundings import describe_device
+from vramdoc.record.inside.surroundings import (
+    describe_device,
+    foreign_bytes,
+    used_before_context,
+)
 from vramdoc.record.inside.watch import Watch
 from vramdoc.record.manifest import DeviceInfo, Exit, ExitKind, Manifest
 from vramdoc.record.recording import FATAL
 from vramdoc.record.settings import RecordingSettings
+from vramdoc.record.storage import open_private_append
 
 
 def attach(text: str) -> None:
@@ -59,6 +65,7 @@ class Script:
         self.guards: Guards | None = None
         self._watch: Watch | None = None
         self._fatal: Any = None
+        self._used_before: dict[str, int] = {}
         self._ended = False
         self._lock = threading.RLock()
         self._last_value = getattr(sys, "last_value", None)
@@ -68,6 +75,8 @@ class Script:
         with self._never_failing():
             self._begin()
             if self.recorder is not None:
+                if self.settings.device_kind == "real":
+                    self._used_before, _ = used_before_context()
                 # While torch.cuda.init() runs, no device is in use yet.
                 self.recorder.begin_history(
                     self._device(torch.cuda.current_device()),
@@ -123,7 +132,8 @@ class Script:
 
     def _device(self, index: int) -> DeviceInfo:
         settings = self.settings
-        return describe_device(settings.device_kind, settings.device_key, index, settings.assumed)
+        seen = settings.assumed or foreign_bytes(index, self._used_before)
+        return describe_device(settings.device_kind, settings.device_key, index, seen)
 
     def _first_manifest(self, rank: int | None) -> Manifest:
         manifest = first_manifest("script", self.settings.subject, os.environ)
@@ -132,7 +142,8 @@ class Script:
     def _catch_fatal_signals(self, folder: Path) -> None:
         """Have the stacks of a crash (SIGSEGV, SIGABRT ...) kept, unless the program has them printed already."""
         if not faulthandler.is_enabled():
-            self._fatal = (folder / FATAL).open("wb", buffering=0)
+            handle = open_private_append(folder / FATAL)
+            self._fatal = os.fdopen(out_of_the_way(handle), "wb", buffering=0)
             faulthandler.enable(self._fatal)
 
     def catch_end(self) -> None:

@@ -75,14 +75,17 @@ def used_before_context() -> tuple[dict[str, int], str]:
     return {gpu.uuid: gpu.used_bytes for gpu in gpus}, gpus[0].driver if gpus else ""
 
 
-def measure_context(index: int, used_before: dict[str, int]) -> dict[str, int]:
-    """What this process's context took and what others held, by the difference NVML saw; empty where it saw nothing."""
+def foreign_bytes(index: int, used_before: Mapping[str, int]) -> dict[str, int]:
+    """What others held of a real device before this process used it; empty where NVML saw nothing."""
     uuid = str(getattr(torch.cuda.get_device_properties(index), "uuid", "")).removeprefix("GPU-")
-    foreign = used_before.get(uuid)
-    if foreign is None:
+    return {"foreign_bytes": used_before[uuid]} if uuid in used_before else {}
+
+
+def measure_context(index: int, used_before: Mapping[str, int]) -> dict[str, int]:
+    """What others held, and what this process's context took: the difference that NVML and ``cudaMemGetInfo`` saw."""
+    foreign = foreign_bytes(index, used_before)
+    if not foreign:
         return {}
     free, total = torch.cuda.mem_get_info(index)
-    return {
-        "foreign_bytes": foreign,
-        "context_bytes": max(total - free - torch.cuda.memory_reserved(index) - foreign, 0),
-    }
+    own = total - free - torch.cuda.memory_reserved(index) - foreign["foreign_bytes"]
+    return {**foreign, "context_bytes": max(own, 0)}

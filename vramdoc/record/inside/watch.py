@@ -15,6 +15,8 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
+from vramdoc.record.inside.descriptors import out_of_the_way
+
 FIRST_S = 5.0
 """The first snapshot by the clock: early enough for a short run, late enough that most scripts never pay for one."""
 
@@ -38,8 +40,11 @@ class Watch:
         every_s: float | None,
     ) -> None:
         self._snapshot, self._end, self._every_s = snapshot, end, every_s
-        self._receiver, self._sender = socket.socketpair()
-        self._sender.settimeout(0)
+        receiver, sender = socket.socketpair()
+        sender.settimeout(0)
+        self._receiver, self._sender = (
+            socket.socket(fileno=out_of_the_way(end.detach())) for end in (receiver, sender)
+        )
         self._signals: tuple[signal.Signals, ...] = ()
 
     def start(self) -> None:
