@@ -121,10 +121,8 @@ def test_what_a_finished_child_left_running_ends_too(run: Run) -> None:
 import subprocess, sys
 print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"]).pid, flush=True)
 """
-    started = time.monotonic()
     assert run(source) == 0
     assert gone(int(run.reports[0]))
-    assert time.monotonic() - started < 30
 
 
 def test_an_exception_here_ends_the_child(run: Run, monkeypatch) -> None:

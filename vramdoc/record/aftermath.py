@@ -32,10 +32,13 @@ _FATAL_SIGNALS = {
 """As faulthandler words them (Modules/faulthandler.c), by the signal's name."""
 
 
-def complete_run(folder: Path, *, pid: int, status: int, before: OomKills) -> Recording | None:
+def complete_run(
+    folder: Path, *, pid: int, status: int, before: OomKills, note: str = ""
+) -> Recording | None:
     """Complete every process's recording under ``folder`` and return the run's; None when no process kept one.
 
-    ``pid`` and ``status`` are those of the program that was started, whose end is known exactly.
+    ``pid`` and ``status`` are those of the program that was started, whose end is known exactly. ``note`` is for the reader of
+    a run that did not end well.
 
     Raises:
         StorageProblem: a manifest cannot be written.
@@ -53,6 +56,8 @@ def complete_run(folder: Path, *, pid: int, status: int, before: OomKills) -> Re
                 continue  # left running in the background, and still recording
             ending = _of_the_program if is_own else _of_another_process
             completed = ending(manifest, recording.folder, status, before, after)
+            if note and completed.exit.kind is not ExitKind.SUCCESS:
+                completed = replace(completed, notes=(*completed.notes, note))
             if completed != manifest:
                 write_manifest(recording.folder, completed)
             for leftover in (FATAL, JOURNAL):  # what was of use is in the manifest by now

@@ -76,6 +76,13 @@ class Capture:
                     self._log.write(chunk)
         self._log.close()
 
+    @property
+    def note(self) -> str:
+        """What the reader of a recording must know about its output; empty when all of it was kept."""
+        if self.only_capture or not any(os.isatty(number) for number in _STREAMS.values()):
+            return ""
+        return "What the program printed went to a terminal and was not kept: its traceback was, messages of the driver were not."
+
     def keep(self, folder: Path) -> None:
         """Put the output into a recording; it is left out where the disk has no room for it."""
         if os.fstat(self._store.fileno()).st_size:

@@ -85,7 +85,7 @@ def record_command(  # noqa: PLR0913 # one keyword an option of the command line
         pid, status = _run(
             argv, with_cublas_watch(settings.injected_into(environment)), folder, capture
         )
-        recording = complete_run(folder, pid=pid, status=status, before=before)
+        recording = complete_run(folder, pid=pid, status=status, before=before, note=capture.note)
         if recording is not None:
             capture.keep(recording.folder)
     return recording, status if status >= 0 else 128 - status
