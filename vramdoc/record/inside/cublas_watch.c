@@ -5,10 +5,12 @@
  * a pipe instead, and given WAIT_MS to look at the calling thread's Python stack before the call goes on. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <link.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -53,8 +55,25 @@ static void let_the_listener_look(int index) {
     if (poll(&answer, 1, WAIT_MS) == 1 && read(seen, &byte, 1) != 1) return;
 }
 
+typedef int Create(void **);
+
+static int find_cublas(struct dl_phdr_info *object, size_t size, void *found) {
+    const char *name = strrchr(object->dlpi_name, '/');
+    if (strncmp(name ? name + 1 : object->dlpi_name, "libcublas.so", 12)) return 0;
+    void *library = dlopen(object->dlpi_name, RTLD_NOLOAD | RTLD_LAZY);
+    if (library) *(Create **)found = (Create *)dlsym(library, "cublasCreate_v2");
+    return *(Create **)found != NULL;
+}
+
+/* Usually torch loads cuBLAS for all to see; where it was loaded privately, it is found by its name. */
+static Create *real_create(void) {
+    Create *create = (Create *)dlsym(RTLD_NEXT, "cublasCreate_v2");
+    if (!create) dl_iterate_phdr(find_cublas, &create);
+    return create;
+}
+
 EXPORT int cublasCreate_v2(void **handle) {
-    int (*create)(void **) = (int (*)(void **))dlsym(RTLD_NEXT, "cublasCreate_v2");
+    Create *create = real_create();
     int index = atomic_fetch_add(&count, 1);
     struct timespec now;
     if (!create) return NOT_INITIALIZED;
