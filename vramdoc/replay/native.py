@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from ctypes import POINTER, Structure, c_double, c_int16, c_int32, c_int64, c_uint8, c_uint64
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,7 +178,8 @@ class _Call:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.allocator, _ = prepare(job)
+        # C follows the trace's own columns; the reference's list of events would only cost time.
+        self.allocator, _ = prepare(replace(job, follow=None))
         self.heap = self.allocator.heap
         self.kept: list[Any] = []
         """Arrays that C reads; they must outlive the call."""
