@@ -218,9 +218,18 @@ SHAPES: dict[str, tuple[Callable[[dict[str, Any]], Named], dict[str, Any]]] = {
 """Published configurations, and ``tiny`` for tests."""
 
 
-def write(path: Path, shape: str, dtype: str) -> int:
+LAYER_KEYS = ("num_hidden_layers", "n_layer")
+
+
+def configured(shape: str, layers: int | None = None) -> dict[str, Any]:
+    """The shape's configuration, cut to fewer layers if asked."""
+    values = SHAPES[shape][1]
+    return {key: layers if layers and key in LAYER_KEYS else value for key, value in values.items()}
+
+
+def write(path: Path, shape: str, dtype: str, layers: int | None = None) -> int:
     """Write the sparse file; the size it appears to have."""
-    build, values = SHAPES[shape]
+    build, values = SHAPES[shape][0], configured(shape, layers)
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     position = 0
     for name, sizes in build(values):
@@ -252,10 +261,11 @@ def main() -> None:
     if arguments.folder:
         path.mkdir(parents=True, exist_ok=True)
         (path / "config.json").write_text(
-            json.dumps(SHAPES[arguments.shape][1], indent=2) + "\n", encoding="utf-8"
+            json.dumps(configured(arguments.shape, arguments.layers), indent=2) + "\n",
+            encoding="utf-8",
         )
         path /= "model.safetensors"
-    size = write(path, arguments.shape, arguments.dtype)
+    size = write(path, arguments.shape, arguments.dtype, arguments.layers)
     print(f"{path}: {arguments.shape}, {size / 1e9:.1f} GB as seen, nearly nothing on disk")
 
 

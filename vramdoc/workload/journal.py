@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 
@@ -20,3 +20,19 @@ class Journal(Protocol):
 
     def progress(self, done: int, total: int) -> None:
         """Say how far the workload is; shown on stderr when it takes long."""
+
+
+class SilentJournal:
+    """Keeps nothing: for benchmarks, which measure by themselves."""
+
+    def phase(self, name: str, **detail: int | float | str) -> AbstractContextManager[None]:  # noqa: D102, ARG002
+        return nullcontext()
+
+    def observe(self, kind: str, **detail: Any) -> None:  # noqa: D102
+        pass
+
+    def note(self, sentence: str) -> None:  # noqa: D102
+        pass
+
+    def progress(self, done: int, total: int) -> None:  # noqa: D102
+        pass
