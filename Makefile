@@ -49,7 +49,7 @@ bench: $(VENV)/.dev
 
 ## fuzz: minutes of coverage-guided input for every reader of foreign data
 fuzz: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=thorough $(BIN)/pytest -q -m fuzz -n $(JOBS)
+	HYPOTHESIS_PROFILE=thorough VRAMDOC_FUZZ_RUNS=2000000 $(BIN)/pytest -m fuzz -n $(JOBS)
 
 ## gpu: on a machine with a real GPU, the same programs on device, virtual GPU and simulator (at most 8 minutes)
 gpu: $(VENV)/.dev

@@ -29,6 +29,19 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
+READERS = {"attacks", "snapshot", "crashlog", "checkpoint", "lint", "allocator"}
+"""Areas that read foreign data: their random tests are what `make fuzz` runs for long."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the random tests of every reader of foreign data, so that none is forgotten."""
+    for item in items:
+        area = item.path.relative_to(REPOSITORY / "tests").parts[0]
+        is_random = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        if area in READERS and (is_random or item.path.stem == "test_scanner_memory"):
+            item.add_marker(pytest.mark.fuzz)
+
+
 @pytest.fixture(scope="session")
 def corpus() -> Path:
     """The folder of public material beside the project; tests that need it are marked ``corpus``."""

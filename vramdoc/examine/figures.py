@@ -70,7 +70,9 @@ def _anatomy(oom: OomAnatomy) -> Iterator[Fact]:
 
 
 def _run(manifest: Manifest) -> Iterator[Fact]:
-    source = run_source(manifest)
+    from vramdoc.evidence.origin import source_of
+
+    source = source_of(manifest)
     device = manifest.device
     if device is not None:
         yield Fact("device_total", device.total_bytes, "bytes", source, "device properties")
@@ -98,12 +100,6 @@ def _run(manifest: Manifest) -> Iterator[Fact]:
     ):
         if key in manifest.statistics:
             yield Fact(name, manifest.statistics[key], "count", source, f"memory_stats {key}")
-
-
-def run_source(manifest: Manifest) -> Source:
-    """By what a recording's figures were measured."""
-    is_virtual = manifest.device is not None and manifest.device.kind == "virtual"
-    return Source.VIRTUAL_GPU if is_virtual else Source.MEASURED
 
 
 def _detail_peak(manifest: Manifest, key: str) -> int | None:
