@@ -40,6 +40,7 @@ SUBJECTS: Mapping[str, tuple[str, Callable[[Options], Section]]] = {
     "starting": ("Start-up", starting.measure),
     "recording": ("Recording", other_pages.recording),
     "page": ("The interactive page", other_pages.page),
+    "lint": ("Linting", other_pages.lint),
 }
 PAGE, RATIOS = HERE.parent / "docs" / "benchmarks.md", HERE / "ratios.json"
 TOLERATED = 1.2

@@ -1,8 +1,9 @@
-"""Benchmarks that are programs of their own (``recording``, ``page``), run and quoted."""
+"""Benchmarks that are programs of their own (``recording``, ``page``, ``lint``), run and quoted."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,9 @@ HERE = Path(__file__).parent
 
 def recording(_options: Options) -> Section:
     """What recording costs over torch's own history."""
-    done = _run("recording.py", "--rounds", "3")
+    done = run_program("recording", "--rounds", "3")
     if done.returncode:
-        return Section(text=f"Not measured: {_last_line(done)}")
+        return Section(text=f"Not measured: {last_line(done)}")
     loops = json.loads(done.stdout)
     rows = [
         [name, *(f"{taken[f'{way}_s']:.2f}" for way in ("bare", "history", "vramdoc")), f"{taken['over_history']:.2f}", f"{taken['over_history_fastest']:.2f}"]
@@ -44,17 +45,30 @@ def recording(_options: Options) -> Section:
 
 def page(options: Options) -> Section:
     """The interactive page: size, making, drawing."""
-    done = _run("page.py", str(options.largest))
+    done = run_program("page", str(options.largest))
     if done.returncode:
-        return Section(text=f"Not measured: {_last_line(done)}")
+        return Section(text=f"Not measured: {last_line(done)}")
     head = f"The interactive page of {options.largest:,} events; goals: at most 3 MB, drawn within 2 s."
     return Section(text=f"{head}\n\n```text\n{done.stdout.rstrip()}\n```")
 
 
-def _run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(HERE / script), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def lint(options: Options) -> Section:
+    """Linting a large tree."""
+    done = run_program("lint", "--peers", str(options.peers))
+    if done.returncode:
+        return Section(text=f"Not measured: {last_line(done)}")
+    return Section(text=done.stdout.strip())
 
 
-def _last_line(done: subprocess.CompletedProcess[str]) -> str:
+def run_program(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a benchmark that is a program, with the repository and its own folder to import from."""
+    paths = os.pathsep.join([str(HERE.parent), str(HERE)])
+    return subprocess.run(
+        [sys.executable, str(HERE / f"{name}.py"), *arguments],
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": paths},
+    )  # fmt: skip
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
+    """Why a program failed."""
     return (done.stderr.strip().splitlines() or ["no message"])[-1]
