@@ -91,10 +91,8 @@ def steps_of(seed: int, count: int) -> list[tuple[str, int, int]]:
 @pytest.mark.parametrize(
     ("text", "capacity", "fraction"),
     [
-        ("", None, None),
-        ("expandable_segments:True", 1 << 30, None),
-        ("max_split_size_mb:32", 1 << 30, None),
-        ("", 512 * MIB, None),
+        ("expandable_segments:True", None, None),
+        ("max_split_size_mb:32", 512 * MIB, None),
         ("garbage_collection_threshold:0.5", 1 << 30, 0.5),
     ],
 )

@@ -50,8 +50,8 @@ class CachingAllocator:
         history: whether to keep the trace of events.
 
     Raises:
-        UsageError: ``config`` selects cudaMallocAsync, which is NVIDIA's allocator and is never simulated, or was parsed for
-            another release.
+        UsageError: ``config`` selects cudaMallocAsync, which is NVIDIA's allocator and is never simulated.
+        ConfigError: ``config`` was parsed for another release, and this one refuses its text.
     """
 
     def __init__(
@@ -63,10 +63,7 @@ class CachingAllocator:
         history: bool = True,
     ) -> None:
         rules = rules_for(release or config.release)
-        if rules.release != config.release:
-            raise UsageError(
-                f"the config was parsed for torch {config.release}, the allocator is that of {rules.release}"
-            )
+        config = config.for_release(rules.release)
         if config.backend != "native":
             raise UsageError(
                 f"backend:{config.backend} is NVIDIA's allocator, not PyTorch's: it cannot be simulated",

@@ -109,6 +109,21 @@ class AllocatorConfig:
             settings["max_non_split_rounding"] = None
         return _Reading(replace(self, text=text, warnings=()), rules, settings).at_run_time(text)
 
+    def for_release(self, release: str) -> AllocatorConfig:
+        """The same text as another release reads it at start-up.
+
+        Raises:
+            ConfigError: that release refuses it.
+            UsageError: the settings were changed since start-up, so no text stands for them.
+        """
+        if self.release == rules_for(release).release:
+            return self
+        if self != AllocatorConfig.parse(self.text, release=self.release):
+            raise UsageError(
+                f"settings in force in torch {self.release} cannot be taken to torch {release}"
+            )
+        return AllocatorConfig.parse(self.text, release=release)
+
     def without_expandable_segments(self, why: str) -> AllocatorConfig:
         """The effective settings on a platform that has no expandable segments: PyTorch warns and goes on without."""
         if not self.expandable_segments:

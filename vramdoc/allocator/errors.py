@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from vramdoc.allocator.releases import Hint, Rules
 from vramdoc.errors import UsageError, VramdocError
@@ -34,8 +35,15 @@ class OomFigures:
         return self.allocated + self.unallocated
 
 
+def _figure(name: str) -> Any:
+    def read(error: OutOfMemory) -> int | None:
+        return None if error.figures is None else getattr(error.figures, name)
+
+    return property(read, doc=f"``figures.{name}``, or None where the message prints no figures.")
+
+
 class OutOfMemory(Exception):
-    """torch.OutOfMemoryError with PyTorch's text and, in ``figures``, its numbers.
+    """torch.OutOfMemoryError with PyTorch's text and, in ``figures``, its numbers; each is an attribute here too.
 
     ``figures`` is None for the two texts that print none: the request beyond 1 EB and the rejection by policy.
     """
@@ -48,6 +56,16 @@ class OutOfMemory(Exception):
         self.figures = figures
         self.rejected = rejected
         """throw_on_cudamalloc_oom refused the request; nothing was flushed and nothing counted."""
+
+    requested = _figure("requested")
+    tried = _figure("tried")
+    total = _figure("total")
+    free = _figure("free")
+    allocated = _figure("allocated")
+    private_pools = _figure("private_pools")
+    unallocated = _figure("unallocated")
+    reserved = _figure("reserved")
+    allowed = _figure("allowed")
 
 
 class UndefinedBehaviour(VramdocError):
