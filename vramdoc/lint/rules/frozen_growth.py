@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterator, Sequence
 
 from vramdoc.lint.flow import key_of
@@ -84,8 +83,7 @@ torch.mm(torch.rand(4, 4), torch.rand(4, 4), out=torch.from_numpy(result))
 """
         ),
     ),
-    words=("resize_", ".set_(", "out=", "out ="),
-    pattern=re.compile(r"\bresize(_as)?_\(|\.set_\(|\bout\s*="),
+    words=("resize_(", "resize_as_(", ".set_(", " out=", "(out=", ",out="),
     limits="An `out=` tensor is reported only where it is certain to be too small. Tensors made in other files are not judged.",
 )
 

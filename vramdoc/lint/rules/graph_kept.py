@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from vramdoc.lint.flow import Role, key_of
@@ -75,9 +74,12 @@ def train(net, batches, opt, crit):
 """
         ),
     ),
-    words=("backward", "training_step", "compute_loss"),
-    pattern=re.compile(
-        r"\bbackward\(|manual_backward\(|scale_loss\(|def (training_step|compute_loss)"
+    words=(
+        ".backward(",
+        "manual_backward(",
+        "scale_loss(",
+        "def training_step",
+        "def compute_loss",
     ),
     limits="Only where `backward` is called on it in the same function (or it is what `training_step` returns): elsewhere the graph may be needed.",
 )

@@ -76,14 +76,28 @@ def saliency(model, x):
 """
         ),
     ),
-    words=("torch",),
-    pattern=re.compile(
-        r"\.eval\(\)|\.train\(False\)|def _?(predict|infer|eval|valid|test|run_inf)|_(inference|eval|evaluate|predict)\("
+    words=(
+        ".eval()",
+        ".train(False)",
+        "def predict",
+        "def infer",
+        "def eval",
+        "def valid",
+        "def test(",
+        "def run_inf",
+        "def _predict",
+        "def _infer",
+        "def _eval",
+        "def _valid",
+        "_inference(",
+        "_eval(",
+        "_evaluate(",
+        "_predict(",
     ),
     limits="Gradients switched off by a caller in another file are not seen.",
 )
 _INFERENCE = re.compile(
-    r"^_?(predict|infer|inference|evaluate|evaluation|validate|validation|eval|test|run_inference)(_|$)|_(inference|eval|evaluate|predict)$"
+    r"^_?(predict|infer|inference|evaluate|evaluation|validate|validation|eval|run_inference)(_|$)|^test$|_(inference|eval|evaluate|predict)$"
 )
 _USES_GRADIENTS = ("backward", "requires_grad_", "manual_backward", "zero_grad")
 _OWN_FORWARD = frozenset({"forward", "__call__", "training_step", "compute_loss", "loss"})
@@ -95,25 +109,43 @@ def check(source: Source) -> Iterator[Finding]:
     if "torch" not in source.imported_modules:
         return
     seen: set[tuple[ast.AST, str | None]] = set()
-    for node in source.nodes.get(ast.Call, ()) if _names_inference(source) else ():
+    evaluated = _evaluated_keys(source)
+    named = {
+        f
+        for name, defined in source.definitions.items()
+        if _INFERENCE.search(name)
+        for f in defined
+    }
+    for node in source.nodes.get(ast.Call, ()) if evaluated or named else ():
         assert isinstance(node, ast.Call)
         module = _module(node)
-        place = (enclosing(source, node), key_of(module))
+        key = key_of(module)
+        if key is None or (key not in evaluated and not named):
+            continue
+        scope = enclosing(source, node)
         if (
-            place[1] is not None
-            and place not in seen
-            and _is_inference(source, node, module, place[0])
+            (key in evaluated or scope in named)
+            and (scope, key) not in seen
+            and _is_inference(source, node, module, scope)
         ):
-            seen.add(place)
+            seen.add((scope, key))
             yield at(
                 node,
-                f"{place[1]} runs for inference with autograd on: activations are kept for a backward that never comes; "
+                f"{key} runs for inference with autograd on: activations are kept for a backward that never comes; "
                 "use torch.inference_mode() or torch.no_grad()",
             )
 
 
-def _names_inference(source: Source) -> bool:
-    return bool(source.calls.get("eval")) or any(map(_INFERENCE.search, source.definitions))
+def _evaluated_keys(source: Source) -> set[str | None]:
+    """Variables put into eval mode: ``net.eval()``, ``net = Net().eval()``, ``net.train(False)``."""
+    switched = (receiver(call) for call in source.calls_named("eval", "train"))
+    assigned = (
+        target
+        for node in source.nodes.get(ast.Assign, ())
+        if isinstance(node, ast.Assign) and _evaluated(node.value)
+        for target in node.targets
+    )
+    return {key_of(node) for node in (*switched, *assigned) if node is not None}
 
 
 def _is_inference(source: Source, call: ast.Call, module: ast.AST, scope: ast.AST) -> bool:

@@ -81,7 +81,9 @@ def sweep(net, batches):
         ),
     ),
     words=tuple(sorted(_TORCH)),
-    pattern=re.compile(r"except\b.*\bas \w+:|OutOfMemory|out of memory|exc_info"),
+    pattern=re.compile(
+        r"except\b(?:.*\bas \w+|.*OutOfMemory\w+\)?|.*\n.*exc_info|.*\n.*\n.*exc_info)"
+    ),
     limits="Only in files that import torch or a library on top of it, and only broad or GPU-related exception types.",
 )
 _BROAD = frozenset(

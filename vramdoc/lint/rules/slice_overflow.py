@@ -88,10 +88,7 @@ def decode(model, x, max_len):
         ),
     ),
     words=("zeros", "empty", "full", "ones"),
-    pattern=re.compile(
-        r"(cache|key|val|past|kv|\b[kv]|[._][kv])\w*\s*\[[^\]\n]*\w\s*:[^\]\n]*\]\s*(=[^=]|\.copy_\()",
-        re.IGNORECASE,
-    ),
+    pattern=re.compile(r"\[[^\[\]\n]*\w *: *\w[^\]\n]*\](?: ?=[^=]|\.copy_\()"),
     limits="Only caches that are allocated in the same function or class, and positions that are counted up there.",
 )
 _ALLOCATORS = frozenset(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from vramdoc.lint.devices import starts_cuda
@@ -77,8 +76,7 @@ for batch in loader:
 """
         ),
     ),
-    words=("DataLoader", "Pool", "ProcessPoolExecutor"),
-    pattern=re.compile(r"\b(DataLoader|Pool|ProcessPoolExecutor)\("),
+    words=("DataLoader", ".Pool(", " Pool", "ProcessPoolExecutor"),
     limits="Functions and datasets defined in the same file.",
 )
 _DATASET_METHODS = frozenset({"__getitem__", "__iter__", "__getitems__"})
