@@ -6,8 +6,10 @@ One rule never sees another, and a file that cannot be read is a line in the res
 from __future__ import annotations
 
 import ast
+import multiprocessing
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -80,10 +82,12 @@ def check_paths(
 
 def _mapped(check: partial[Checked], found: Sequence[Found]) -> Iterator[Checked]:
     workers = min(os.cpu_count() or 1, len(found) // _ENOUGH_FOR_PROCESSES + 1)
-    if workers == 1:
+    # Only a fork needs nothing of the caller's main module, and only a process of one thread forks safely.
+    forks = "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1
+    if workers == 1 or not forks:
         yield from map(check, found)
         return
-    with ProcessPoolExecutor(workers) as pool:
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
         yield from pool.map(check, found, chunksize=_CHUNK)
 
 
@@ -147,7 +151,7 @@ def check_text(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in somebody else's source
             tree = ast.parse(text)
-        findings = _found(text, tree, path, rules, target)
+        findings = _found(text, tree, rules, target)
     comments = ignored_lines(text)
     violations = {
         Violation(
@@ -193,14 +197,14 @@ _TEXT_READERS: Mapping[Kind, Callable[[str], Iterator[Setting]]] = {
 
 
 def _found(
-    text: str, tree: ast.Module, path: str, rules: Sequence[Rule], target: Target
+    text: str, tree: ast.Module, rules: Sequence[Rule], target: Target
 ) -> Iterator[tuple[Rule, Finding]]:
     """Show the file to each rule that has something to look for in it."""
     present = {word for word in {word for rule in rules for word in rule.words} if word in text}
     worth = [rule for rule in rules if rule.is_worth(text, present)]
     if not worth:
         return
-    source = Source(tree, path)
+    source = Source(tree)
     if any(word in text for word in (*VARIABLES, *SETTERS)):
         yield from _judged(worth, source.settings, target)
     for rule in worth:

@@ -10,7 +10,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from vramdoc.lint.flow import Role
+from vramdoc.lint.bindings import Role
 from vramdoc.lint.literals import texts
 from vramdoc.lint.source import argument, receiver
 
@@ -29,13 +29,6 @@ STARTERS = frozenset(
 """is_available, device_count, manual_seed, empty_cache, memory_allocated, memory_stats, Event, Stream, torch.device, set_default_device,
 GradScaler and autocast were tried too and leave the allocator unstarted."""
 ENGINES = frozenset({"vllm.LLM", "vllm.AsyncLLMEngine.from_engine_args", "sglang.Engine"})
-DISTRIBUTED = (
-    "init_process_group",
-    "LOCAL_RANK",
-    "DistributedDataParallel",
-    "init_device_mesh",
-    "torchrun",
-)
 
 
 def cuda(source: Source, node: ast.AST | None) -> bool | None:

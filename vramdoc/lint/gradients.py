@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from vramdoc.lint.flow import Binding, Role, key_of, root_of
+from vramdoc.lint.bindings import Binding, Role, key_of, root_of
 from vramdoc.lint.source import DEFINITIONS, last_name, receiver
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from vramdoc.lint.flow import Role, key_of, root_of
+from vramdoc.lint.bindings import Role, key_of, root_of
 from vramdoc.lint.literals import number
 from vramdoc.lint.source import COMPREHENSIONS, argument, last_name
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from vramdoc.lint.flow import Role
+from vramdoc.lint.bindings import Role
 from vramdoc.lint.source import argument, receiver
 
 if TYPE_CHECKING:

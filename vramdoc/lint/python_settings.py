@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from vramdoc.lint.flow import Role
+from vramdoc.lint.bindings import Role
 from vramdoc.lint.literals import HOLE, number, texts
 from vramdoc.lint.settings import CONF_VARIABLES, SETTERS, VARIABLES, Reach, Setting
 from vramdoc.lint.shell import shell_settings

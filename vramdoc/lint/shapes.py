@@ -6,7 +6,7 @@ import ast
 import math
 from typing import TYPE_CHECKING
 
-from vramdoc.lint.flow import Role
+from vramdoc.lint.bindings import Role
 from vramdoc.lint.literals import number
 from vramdoc.lint.source import argument, receiver
 

@@ -42,9 +42,8 @@ _CHILD_FIELDS = _ChildFields()
 class Source:
     """A Python file, indexed."""
 
-    def __init__(self, tree: ast.Module, path: str = "") -> None:
+    def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
-        self.path = path
         self.parents: dict[ast.AST, ast.AST] = {}
         self.memo: dict[object, object] = {}
         """What analyses have worked out about this file and want again."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from vramdoc.lint.bindings import Origin, Role, key_of
 from vramdoc.lint.devices import cuda
-from vramdoc.lint.flow import Origin, Role, key_of
 from vramdoc.lint.literals import flag, number
 from vramdoc.lint.shapes import numel
 from vramdoc.lint.source import argument, receiver

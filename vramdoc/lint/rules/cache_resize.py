@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from vramdoc.lint.flow import key_of
+from vramdoc.lint.bindings import key_of
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.source import Source, receiver
 from vramdoc.lint.storage import Owner, storages

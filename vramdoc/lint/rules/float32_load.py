@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from vramdoc.lint.bindings import key_of
 from vramdoc.lint.devices import cuda
-from vramdoc.lint.flow import key_of
 from vramdoc.lint.literals import texts
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.source import Source, argument, last_name, receiver

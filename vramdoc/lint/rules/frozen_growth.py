@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Sequence
 
-from vramdoc.lint.flow import key_of
+from vramdoc.lint.bindings import key_of
 from vramdoc.lint.literals import number
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.shapes import JOINS, dimensions, numel, product, result_numel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from vramdoc.lint.flow import Role, key_of
+from vramdoc.lint.bindings import Role, key_of
 from vramdoc.lint.gradients import Graph, enclosing, gradients_off
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.source import LOOPS, Source

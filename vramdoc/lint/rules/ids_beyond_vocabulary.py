@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from vramdoc.lint.flow import Role, key_of
+from vramdoc.lint.bindings import Role, key_of
 from vramdoc.lint.literals import number, texts
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.source import Source, argument, last_name, receiver

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from vramdoc.lint.flow import key_of
+from vramdoc.lint.bindings import key_of
 from vramdoc.lint.gradients import enclosing, gradients_off, is_forward
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.source import DEFINITIONS, Source, last_name, receiver

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from vramdoc.lint.flow import Role
+from vramdoc.lint.bindings import Role
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.settings import VARIABLES
 from vramdoc.lint.source import Source, last_name

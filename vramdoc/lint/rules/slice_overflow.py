@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from vramdoc.lint import growth
-from vramdoc.lint.flow import Role, key_of
+from vramdoc.lint.bindings import Role, key_of
 from vramdoc.lint.literals import number
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.shapes import dimensions

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from vramdoc.lint.bindings import Role, key_of
 from vramdoc.lint.devices import starts_cuda
-from vramdoc.lint.flow import Role, key_of
 from vramdoc.lint.literals import number
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.source import DEFINITIONS, Source, argument, last_name
