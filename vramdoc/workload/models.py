@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -10,7 +10,9 @@ from torch import Tensor
 
 from vramdoc.checkpoint import Checkpoint, DecoderShape, EncoderShape, OtherShape, Shape
 from vramdoc.checkpoint.config import text_config
+from vramdoc.checkpoint.infer import block_projections
 from vramdoc.checkpoint.kv import KvLayout, layout_of_shape
+from vramdoc.checkpoint.shape import QUANTISED, Experts
 from vramdoc.workload.caches import Cache, CacheFactory
 from vramdoc.workload.journal import Journal
 from vramdoc.workload.plain import Plain
@@ -121,5 +123,18 @@ def load_model(
             journal.note(f"the transformers class is not used: {reason}")
     if isinstance(shape, OtherShape) or (isinstance(shape, DecoderShape) and shape.unrunnable):
         return None
-    journal.note("run by a plain torch transformer with exactly the parameters of the file")
+    for sentence in _differences(shape):
+        journal.note(sentence)
     return PlainModel(shape, checkpoint, spec, journal)
+
+
+def _differences(shape: DecoderShape | EncoderShape) -> Iterator[str]:
+    """Where a plain run differs from the real one, for the report."""
+    yield "run by a plain torch transformer with exactly the parameters of the file"
+    if any(isinstance(block.feed_forward, Experts) for block in shape.layers):
+        yield "tokens are spread evenly over the experts: who visits whom is a value, and uneven routing needs more memory"
+    products = [item for block in shape.layers for item in block_projections(block)]
+    if any(item.storage in QUANTISED for item in products):
+        yield "quantised weights stay as stored; one projection at a time is dequantised, which a fused kernel would not do"
+    if shape.unused:
+        yield f"{len(shape.unused)} stored tensors are loaded and not used (first: {shape.unused[0]})"
