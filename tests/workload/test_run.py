@@ -38,9 +38,16 @@ def phases(recording: Recording, name: str) -> list:
     return [phase for phase in recording.manifest.phases if phase.name == name]
 
 
-def test_chat_grows_caches_by_the_formula_and_drops_them(tmp_path: Path, tiny: Path) -> None:
-    recording = record(tmp_path, tiny, context=256, sessions=3, new_tokens=4)
-    manifest = recording.manifest
+CHAT = {"context": 256, "sessions": 3, "new_tokens": 4, "seed": 7}
+
+
+@pytest.fixture(scope="module")
+def chat(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    return record(tmp_path_factory.mktemp("chat"), tiny, **CHAT)
+
+
+def test_chat_grows_caches_by_the_formula_and_drops_them(chat: Recording, tiny: Path) -> None:
+    manifest = chat.manifest
     assert str(manifest.exit.kind) == "success"
     layout = layout_of_shape(infer_shape(read_checkpoint(tiny)))
     seen = [item.detail for item in manifest.observations if item.kind == "kv-cache"]
@@ -51,43 +58,57 @@ def test_chat_grows_caches_by_the_formula_and_drops_them(tmp_path: Path, tiny: P
     assert last.name == "drop"
     # what the conversations left behind is cuBLAS's workspace and rounding, not caches
     assert last.allocated_bytes - load.allocated_bytes < 40 * MIB
-    assert phases(recording, "decode")[-1].detail["context"] == 256
+    assert phases(chat, "decode")[-1].detail["context"] == 256
 
 
-def test_equal_specs_make_equal_requests(tmp_path: Path, tiny: Path) -> None:
-    one, two = (
-        record(tmp_path / name, tiny, context=128, sessions=2, seed=7) for name in ("one", "two")
-    )
-    assert one.manifest.statistics == two.manifest.statistics
-    levels = [
-        [(p.name, p.active_bytes, p.reserved_bytes) for p in r.manifest.phases] for r in (one, two)
+def levels(recording: Recording) -> list[tuple]:
+    return [
+        (p.name, p.active_bytes, p.reserved_bytes, p.active_peak_bytes)
+        for p in recording.manifest.phases
     ]
-    assert levels[0] == levels[1]
 
 
-def test_transformers_class_runs_where_a_config_lies_beside(tmp_path: Path, tiny: Path) -> None:
+def test_equal_specs_make_equal_requests(chat: Recording, tmp_path: Path, tiny: Path) -> None:
+    again = record(tmp_path, tiny, **CHAT)
+    assert again.manifest.statistics == chat.manifest.statistics
+    assert levels(again) == levels(chat)
+
+
+def test_transformers_class_runs_where_a_config_lies_beside(
+    chat: Recording, tmp_path: Path
+) -> None:
     """The plain model asks for what the class asks for: peaks within one part in a hundred."""
     folder = tmp_path / "model"
     folder.mkdir()
     write(folder / "model.safetensors", "tiny", "BF16")
     (folder / "config.json").write_text(json.dumps(SHAPES["tiny"][1]))
-    real = record(tmp_path / "r", folder, context=512, sessions=2)
-    plain = record(tmp_path / "p", tiny, context=512, sessions=2)
+    real = record(tmp_path / "recordings", folder, **CHAT)
     assert any("LlamaForCausalLM" in note for note in real.manifest.notes)
-    assert any("plain torch transformer" in note for note in plain.manifest.notes)
-    peaks = [r.manifest.statistics["active_bytes.all.peak"] for r in (real, plain)]
+    assert any("plain torch transformer" in note for note in chat.manifest.notes)
+    peaks = [r.manifest.statistics["active_bytes.all.peak"] for r in (real, chat)]
     assert peaks[0] == pytest.approx(peaks[1], rel=0.01)
     held = [
         [o.detail["held_bytes"] for o in r.manifest.observations if o.kind == "kv-cache"]
-        for r in (real, plain)
+        for r in (real, chat)
     ]
     assert held[0] == held[1]
 
 
-@pytest.mark.parametrize("cache", ["static", "paged", "int8"])
-def test_strategies_run(tmp_path: Path, tiny: Path, cache: str) -> None:
-    manifest = record(tmp_path, tiny, context=200, sessions=2, cache=cache).manifest
+def test_other_strategies_run(tmp_path: Path, tiny: Path) -> None:
+    manifest = record(tmp_path, tiny, context=200, sessions=2, cache="int8").manifest
     assert str(manifest.exit.kind) == "success"
+
+
+def test_serve_accounts_for_every_session(tmp_path: Path, tiny: Path) -> None:
+    manifest = record(
+        tmp_path, tiny, name="serve", sessions=2, arrivals=8, lengths="uniform:20-90,2-9"
+    ).manifest
+    assert str(manifest.exit.kind) == "success"
+    (seen,) = (item.detail for item in manifest.observations if item.kind == "serve")
+    assert seen["arrived"] == 8 == seen["admitted"] + seen["turned_away"]
+    assert seen["admitted"] == seen["finished"] + seen["cancelled"] + seen["abandoned"]
+    assert seen["most_open"] == 2
+    assert seen["returned_bytes"] > 0
 
 
 def test_file_larger_than_the_device_ends_while_loading(tmp_path: Path) -> None:
@@ -139,10 +160,11 @@ def test_context_is_cut_to_what_the_model_can_place(tmp_path: Path) -> None:
     assert any("limit of 1024" in note for note in recording.manifest.notes)
 
 
-def test_changes_that_a_prescription_tries_are_honoured(tmp_path: Path, tiny: Path) -> None:
-    limited = record(tmp_path / "a", tiny, memory_fraction=0.001, gpu="8GiB")
+def test_changes_that_a_prescription_tries_are_honoured(
+    chat: Recording, tmp_path: Path, tiny: Path
+) -> None:
+    limited = record(tmp_path / "a", tiny, memory_fraction=0.001)
     assert str(limited.manifest.exit.kind) == "oom"
     warm = record(tmp_path / "b", tiny, name="load", warm_cublas=True)
-    cold = record(tmp_path / "c", tiny, name="load")
-    used = [r.manifest.phases[-1].driver_free_bytes for r in (warm, cold)]
-    assert used[0] < used[1]
+    free_after_loading = [phases(r, "load")[0].driver_free_bytes for r in (warm, chat)]
+    assert free_after_loading[0] < free_after_loading[1]
