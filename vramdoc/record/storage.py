@@ -76,9 +76,9 @@ def create_root(root: Path) -> None:
 
 
 def folder_name(subject: str, now: datetime) -> str:
-    """``20261201-101500-train.py-4f2a1b``: sorted by time, readable, and no other command's at the same moment."""
+    """``20261201-101500.042-train.py-4f2a1b``: sorted by time, readable, and no other command's at the same moment."""
     words = _UNSAFE_IN_NAME.sub("-", subject).strip("-.")[:40] or "run"
-    return f"{now:%Y%m%d-%H%M%S}-{words}-{secrets.token_hex(3)}"
+    return f"{now:%Y%m%d-%H%M%S}.{now.microsecond // 1000:03}-{words}-{secrets.token_hex(3)}"
 
 
 def create_folder(root: Path, subject: str, now: datetime) -> Path:
