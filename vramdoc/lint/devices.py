@@ -62,6 +62,17 @@ def _cuda_origin(source: Source, node: ast.AST) -> bool | None:
     return None
 
 
+def names_current_device(source: Source, node: ast.AST) -> bool:
+    """Whether an expression is ``"cuda"`` or ``torch.device("cuda")``: the current device, whichever that is."""
+    for origin in source.flow.origins(node):
+        made = origin.node
+        if isinstance(made, ast.Call) and source.qualname(made.func) == "torch.device":
+            made = made.args[0] if len(made.args) == 1 else made
+        if isinstance(made, ast.Constant) and made.value == "cuda":
+            return True
+    return False
+
+
 def names_first_device(source: Source, node: ast.AST | None) -> bool:
     """Whether an expression is the first CUDA device, written out: ``"cuda:0"``, ``0``, ``torch.device("cuda", 0)``."""
     if node is None:

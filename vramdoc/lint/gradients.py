@@ -328,6 +328,11 @@ class Graph:
             return False
         if is_forward(self.source, call):
             return False  # a graph of its own, which nothing has gone through
+        for function in self.source.flow.called(call):
+            # A step function that runs backward and hands the loss out.
+            inner = graph_of(self.source, function)
+            if inner.calls and any(map(inner.has_graph, self.source.flow.returned(function))):
+                return True
         name = self.source.qualname(call.func) or ""
         values: list[ast.AST] = []
         target = receiver(call)
@@ -336,6 +341,14 @@ class Graph:
         if name.startswith("torch.") or _CRITERION.search(last_name(call.func)):
             values.extend(call.args)
         return any(self.has_graph(value, depth) for value in values)
+
+
+def graph_of(source: Source, scope: ast.AST) -> Graph:
+    """The graph of a function, worked out once."""
+    found = source.memo.get(("graph", scope))
+    if not isinstance(found, Graph):
+        found = source.memo[("graph", scope)] = Graph(source, scope)
+    return found
 
 
 def enclosing(source: Source, node: ast.AST) -> ast.AST:

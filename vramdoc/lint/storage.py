@@ -132,13 +132,6 @@ def _indexed(source: Source, node: ast.Subscript, depth: int) -> Iterator[ast.AS
     if isinstance(index, (ast.List, ast.Compare)):
         yield node
         return
-    if isinstance(index, ast.Constant):
-        for origin in source.flow.origins(node.value):
-            if isinstance(origin.node, ast.Dict):
-                for key, value in zip(origin.node.keys, origin.node.values, strict=True):
-                    if isinstance(key, ast.Constant) and key.value == index.value:
-                        yield from _roots(source, value, depth)
-                        return
     yield from _roots(source, node.value, depth)
 
 

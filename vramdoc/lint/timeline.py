@@ -147,16 +147,9 @@ class _Walk:
 
     def entered(self, call: ast.Call) -> Iterator[ast.AST]:
         yield from self.source.flow.called(call)
+        yield from self.source.flow.constructed(call)
         callee = call.func
-        if isinstance(callee, ast.Name):
-            for owner in self.source.nodes.get(ast.ClassDef, ()):
-                if isinstance(owner, ast.ClassDef) and owner.name == callee.id:
-                    yield from (
-                        item
-                        for item in owner.body
-                        if isinstance(item, ast.FunctionDef) and item.name == "__init__"
-                    )
-        elif isinstance(callee, ast.Attribute):
+        if isinstance(callee, ast.Attribute):
             named = self.source.definitions.get(callee.attr, ())
             if len(named) == 1 and isinstance(self.source.parents[named[0]], ast.ClassDef):
                 yield named[0]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from vramdoc.lint.bindings import key_of
 from vramdoc.lint.growth import targets
+from vramdoc.lint.literals import number
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.shapes import dimensions
 from vramdoc.lint.source import Source, argument, last_name
@@ -51,9 +52,20 @@ def attend(q, k, v, length):
 """
         ),
     ),
-    words=("mask", "attn_bias", "scaled_dot_product_attention", "-inf", "finfo", ".inf"),
+    words=(
+        "mask",
+        "attn_bias",
+        "scaled_dot_product_attention",
+        "-inf",
+        "finfo",
+        ".inf",
+        "triu",
+        "tril",
+    ),
     pattern=re.compile(r"\b(full|zeros|ones|empty|repeat|contiguous|clone)\("),
 )
+_FAR_BELOW = -1e3
+"""Scores are of the order of ten; what is added to switch a place off is far below: -1e4, -1e9."""
 _MASK = re.compile(r"mask|bias|causal", re.IGNORECASE)
 _FACTORIES = frozenset({"torch.full", "torch.zeros", "torch.ones", "torch.empty"})
 _SPREADS = frozenset({"repeat", "contiguous", "clone"})
@@ -155,6 +167,9 @@ def _is_one(node: ast.expr) -> bool:
 def _is_mask(source: Source, call: ast.Call) -> bool:
     """By what it is filled with, by its name, or by where it is passed."""
     filled = call.args[1] if last_name(call.func) == "full" and len(call.args) > 1 else None
+    value = number(source, filled)
+    if value is not None and value < _FAR_BELOW:
+        return True
     if filled is not None and any(
         (isinstance(n, ast.Constant) and n.value in {"-inf", "inf"})
         or (isinstance(n, ast.Attribute) and n.attr in {"inf", "min"})

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from vramdoc.lint.devices import cuda, names_first_device
+from vramdoc.lint.devices import cuda, names_current_device, names_first_device
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.source import Source, argument, last_name, receiver
 from vramdoc.lint.violation import Level
@@ -173,7 +173,7 @@ def _load_message(source: Source, call: ast.Call, where: ast.expr | None, *, cho
         return 'without map_location each rank loads onto the device the file was saved from, mostly GPU 0; pass map_location="cpu"'
     if names_first_device(source, where):
         return "every rank loads onto GPU 0; load to the CPU or to the local rank's device"
-    if not chosen and _is_unnumbered(source, where):
+    if not chosen and names_current_device(source, where):
         return '"cuda" is GPU 0 on every rank until torch.cuda.set_device(local_rank); load to the CPU or to the rank\'s device'
     return ""
 
@@ -183,18 +183,7 @@ def _unnumbered(source: Source, call: ast.Call, where: ast.expr | None) -> bool:
     if where is None:
         bare = not call.args and not call.keywords
         return last_name(call.func) == "cuda" and receiver(call) is not None and bare
-    return _is_unnumbered(source, where)
-
-
-def _is_unnumbered(source: Source, where: ast.AST) -> bool:
-    """``"cuda"`` or ``torch.device("cuda")``: the current device, whichever that is."""
-    for origin in source.flow.origins(where):
-        node = origin.node
-        if isinstance(node, ast.Call) and source.qualname(node.func) == "torch.device":
-            node = node.args[0] if len(node.args) == 1 else node
-        if isinstance(node, ast.Constant) and node.value == "cuda":
-            return True
-    return False
+    return names_current_device(source, where)
 
 
 def _for_one_rank(source: Source, call: ast.AST) -> bool:

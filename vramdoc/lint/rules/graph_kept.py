@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from vramdoc.lint.bindings import Role, key_of
-from vramdoc.lint.gradients import Graph, enclosing, gradients_off
+from vramdoc.lint.gradients import Graph, enclosing, gradients_off, graph_of, is_forward
+from vramdoc.lint.literals import flag
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.source import LOOPS, Source
 from vramdoc.lint.violation import Level
@@ -117,6 +118,43 @@ def check_appended(source: Source, call: ast.Call) -> Iterator[Finding]:
         yield from _judged(source, call, call.func.value, call.args[-1])
 
 
+@RULE.on_call("backward")
+def check_retained(source: Source, call: ast.Call) -> Iterator[Finding]:
+    """``loss.backward(retain_graph=True)`` in a loop that hands a state from turn to turn without detaching it."""
+    loop = next(source.loops(call), None)
+    if loop is None or flag(call, "retain_graph") is not True:
+        return
+    for node in ast.walk(loop):
+        carried = _carried(source, node) if isinstance(node, ast.Assign) else set()
+        if carried and not _detached(loop, carried):
+            yield at(
+                call,
+                f"{min(carried)} goes from turn to turn with its graph, which retain_graph keeps: each step is longer and larger "
+                "than the last; detach it after the step",
+                Level.WARNING,
+            )
+            return
+
+
+def _carried(source: Source, node: ast.Assign) -> set[str]:
+    """Variables that a forward pass takes and gives back: ``out, h = rnn(x, h)``."""
+    value = node.value
+    if not isinstance(value, ast.Call) or not is_forward(source, value):
+        return set()
+    given = {key_of(argument) for argument in value.args}
+    targets = [t for target in node.targets for t in getattr(target, "elts", [target])]
+    return {key for key in map(key_of, targets) if key is not None and key in given}
+
+
+def _detached(loop: ast.AST, keys: set[str]) -> bool:
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr in {"detach", "detach_", "data"}
+        and (key_of(node.value) in keys)
+        for node in ast.walk(loop)
+    )
+
+
 def _moves(source: Source, target: ast.Subscript) -> bool:
     """Whether the index changes with the loop, so that entries pile up."""
     return any(
@@ -130,8 +168,8 @@ def _moves(source: Source, target: ast.Subscript) -> bool:
 def _judged(
     source: Source, node: ast.expr | ast.stmt, kept: ast.AST, value: ast.expr
 ) -> Iterator[Finding]:
-    graph = _graph(source, node)
-    if not graph.direct or not graph.has_graph(value) or gradients_off(source, node):
+    graph = graph_of(source, enclosing(source, node))
+    if not graph.has_graph(value) or gradients_off(source, node):
         return
     key = key_of(kept if not isinstance(kept, ast.Call) else kept.func)
     if key is None or _goes_backward(graph, kept) or not _outlives(source, graph, node, kept):
@@ -141,14 +179,6 @@ def _judged(
         f"{key} keeps the autograd graph of every step, and with it the activations: memory grows each iteration; "
         "keep .item() or .detach() of it",
     )
-
-
-def _graph(source: Source, node: ast.AST) -> Graph:
-    scope = enclosing(source, node)
-    found = source.memo.get(("graph", scope))
-    if not isinstance(found, Graph):
-        found = source.memo[("graph", scope)] = Graph(source, scope)
-    return found
 
 
 def _goes_backward(graph: Graph, kept: ast.AST) -> bool:

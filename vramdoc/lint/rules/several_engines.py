@@ -64,13 +64,12 @@ def second():
     limits="Engines started in one function (or at the top of a file), without `del`, `shutdown` or a choice of GPU between them.",
 )
 _ENGINES = {
-    "vllm.LLM": "gpu_memory_utilization",
-    "vllm.EngineArgs": "gpu_memory_utilization",
-    "vllm.AsyncEngineArgs": "gpu_memory_utilization",
-    "vllm.engine.arg_utils.AsyncEngineArgs": "gpu_memory_utilization",
-    "vllm.engine.arg_utils.EngineArgs": "gpu_memory_utilization",
-    "sglang.Engine": "mem_fraction_static",
+    "LLM": "gpu_memory_utilization",
+    "EngineArgs": "gpu_memory_utilization",
+    "AsyncEngineArgs": "gpu_memory_utilization",
+    "Engine": "mem_fraction_static",
 }
+"""Classes of vLLM and SGLang, with the option that sets an engine's share."""
 _DEFAULT_SHARE = 0.9
 """vLLM's default gpu_memory_utilization; SGLang chooses about as much."""
 
@@ -79,13 +78,13 @@ _DEFAULT_SHARE = 0.9
 def check(source: Source) -> Iterator[Finding]:
     """Engines of one function whose shares add up to more than the card."""
     taken: dict[ast.AST | None, float] = {}
-    for call in source.calls_named(*{name.rpartition(".")[2] for name in _ENGINES}):
-        option = _ENGINES.get(source.qualname(call.func) or "")
+    for call in source.calls_named(*_ENGINES):
+        option = _ENGINES[last_name(call.func)] if _is_engine(source, call) else None
         if option is None or argument(call, "device") is not None:
             continue
         share = _share(source, call, option)
         function = source.function(call)
-        repeated = _kept_in_loop(source, call)
+        repeated = _kept_in_loop(source, call) or _started_often(source, function)
         total = taken.get(function, 0.0) + share * (2 if repeated else 1)
         if (
             total > 1.0 + 1e-9
@@ -98,6 +97,27 @@ def check(source: Source) -> Iterator[Finding]:
                 "give each a share, or end one before the next starts",
             )
         taken[function] = total
+
+
+def _is_engine(source: Source, call: ast.Call) -> bool:
+    module = (source.qualname(call.func) or "").partition(".")[0]
+    return module == ("sglang" if last_name(call.func) == "Engine" else "vllm")
+
+
+def _started_often(source: Source, function: ast.AST | None) -> bool:
+    """Whether the function is the target of more than one process of the file, all on the GPUs that this one sees."""
+    if function is None or any(
+        isinstance(n, ast.Constant) and n.value == "CUDA_VISIBLE_DEVICES"
+        for n in source.nodes.get(ast.Constant, ())
+    ):
+        return False
+    starts = 0
+    for call in source.calls_named("Process"):
+        target = argument(call, "target", 1)
+        if isinstance(target, ast.Name) and function in source.definitions.get(target.id, ()):
+            in_turn = any(isinstance(up, COMPREHENSIONS) for up in source.ancestors(call))
+            starts += 2 if in_turn or next(source.loops(call), None) is not None else 1
+    return starts > 1
 
 
 def _share(source: Source, call: ast.Call, option: str) -> float:

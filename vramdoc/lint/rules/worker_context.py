@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from vramdoc.lint.bindings import Role, key_of
-from vramdoc.lint.devices import starts_cuda
+from vramdoc.lint.devices import cuda, names_current_device, starts_cuda
 from vramdoc.lint.literals import number
 from vramdoc.lint.rule import Example, Finding, Rule, at
-from vramdoc.lint.source import DEFINITIONS, Source, argument, last_name
+from vramdoc.lint.source import COMPREHENSIONS, DEFINITIONS, Source, argument, last_name
 from vramdoc.lint.violation import Level
 
 RULE = Rule(
@@ -76,7 +76,7 @@ for batch in loader:
 """
         ),
     ),
-    words=("DataLoader", ".Pool(", " Pool", "ProcessPoolExecutor"),
+    words=("DataLoader", ".Pool(", " Pool", "ProcessPoolExecutor", "Process(", "delayed("),
     limits="Functions and datasets defined in the same file.",
 )
 _DATASET_METHODS = frozenset({"__getitem__", "__iter__", "__getitems__"})
@@ -127,6 +127,49 @@ def check_pool(source: Source, call: ast.Call) -> Iterator[Finding]:
         if pool and other.args:
             functions.extend(_functions(source, other.args[0]))
     yield from _reported(source, functions, "each process of the pool")
+
+
+@RULE.on_call("Process")
+def check_process(source: Source, call: ast.Call) -> Iterator[Finding]:
+    """Processes started in a loop that all use the current device; one a GPU, chosen by rank, is how it should be."""
+    module = (source.qualname(call.func) or "").partition(".")[0]
+    in_turn = any(isinstance(up, COMPREHENSIONS) for up in source.ancestors(call))
+    if module not in {"multiprocessing", "torch"} or not (
+        in_turn or next(source.loops(call), None)
+    ):
+        return
+    for function in _functions(source, argument(call, "target", 1)):
+        chooses = any(
+            isinstance(n, ast.Attribute) and n.attr in {"set_device", "init_process_group"}
+            for n in ast.walk(function)
+        )
+        use = None if chooses else _first_use(source, function, set())
+        if use is not None and not _by_rank(source, use):
+            yield at(
+                use,
+                "each process opens a CUDA context on the same GPU here, 0.3 to 0.5 GiB of device memory each",
+            )
+
+
+def _by_rank(source: Source, call: ast.Call) -> bool:
+    """Whether the device of a call is computed: ``f"cuda:{rank}"``, ``.cuda(rank)``."""
+    given = [
+        *call.args,
+        *(keyword.value for keyword in call.keywords if keyword.arg in {"device", "device_map"}),
+    ]
+    return any(
+        not isinstance(origin.node, ast.Constant) and not names_current_device(source, value)
+        for value in given
+        if cuda(source, value) is not False
+        for origin in source.flow.origins(value)
+    )
+
+
+@RULE.on_call("delayed")
+def check_joblib(source: Source, call: ast.Call) -> Iterator[Finding]:
+    """``Parallel(n_jobs=8)(delayed(work)(x) for x in items)``."""
+    if source.qualname(call.func) == "joblib.delayed" and call.args:
+        yield from _reported(source, _functions(source, call.args[0]), "each joblib worker")
 
 
 def _functions(source: Source, node: ast.AST | None) -> list[ast.AST]:
