@@ -249,6 +249,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--shape", choices=sorted(SHAPES), required=True)
+    parser.add_argument("--layers", type=int, help="fewer layers than published")
     parser.add_argument("--dtype", choices=sorted(BYTES), default="BF16")
     parser.add_argument(
         "--folder",
