@@ -19,7 +19,7 @@ from vramdoc.record.storage import (
     write_atomically,
 )
 
-NOW = datetime(2026, 12, 1, 10, 15, 0, tzinfo=timezone.utc)
+NOW = datetime(2026, 12, 1, 10, 15, 0, 42_000, tzinfo=timezone.utc)
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissions and limits")
 
@@ -97,7 +97,7 @@ def test_two_commands_in_one_moment_get_two_folders(tmp_path: Path) -> None:
 )
 def test_a_folder_is_named_by_time_and_subject(subject: str, words: str) -> None:
     name = folder_name(subject, NOW)
-    assert name.startswith(f"20261201-101500-{words}-")
+    assert name.startswith(f"20261201-101500.042-{words}-")
     assert len(name.rpartition("-")[2]) == 6
 
 

@@ -1,6 +1,6 @@
 """A recording: the folder that one run left behind, and the only thing that judging needs.
 
-    .vramdoc/20261201-101500-model-4f2a/
+    .vramdoc/20261201-101500.042-model-4f2a1b/
         manifest.json        what ran, where, under which config, how it ended
         journal.jsonl        phases, observations and notes as they came; only until the manifest holds them
         snapshot.pickle      torch.cuda.memory._snapshot() at the end
