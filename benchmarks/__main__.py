@@ -116,7 +116,7 @@ def main() -> int:
     asked = parser.parse_args()
     sizes = QUICK if asked.quick else [*SIZES, *([TEN_MILLION] if asked.ten_million else [])]
     before: dict[str, float] = json.loads(_text(RATIOS) or "{}")
-    parts, now = parts_of(_text(PAGE)), {}
+    now: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = asked.inputs or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
@@ -128,10 +128,14 @@ def main() -> int:
             when = (
                 f"{datetime.now(timezone.utc):%Y-%m-%d}, {busy} at its start, {load()} at its end."
             )
-            parts[title] = f"*{when}*\n\n{section.text}"
+            part = f"*{when}*\n\n{section.text}"
+            print(f"## {title}\n\n{part}\n", flush=True)
             now |= section.ratios
-            print(f"## {title}\n\n{parts[title]}\n", flush=True)
-            _write(parts, {**before, **now})
+            # Read again each time: another run may have written its part meanwhile.
+            _write(
+                parts_of(_text(PAGE)) | {title: part},
+                json.loads(_text(RATIOS) or "{}") | section.ratios,
+            )
     worse = regressions(before, now)
     print("\n".join(worse) or "no ratio got more than 20 % worse")
     return 1 if worse else 0

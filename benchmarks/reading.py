@@ -32,7 +32,7 @@ def measure(options: Options) -> Section:
                 ours.mebibytes / one.mebibytes
             )
     head = (
-        "Each contestant in a process of its own, best of three by CPU, start-up included. Growth is the slope in log-log from one "
+        "Each contestant in a process of its own, best of three by CPU (those beyond 4 s once), start-up included. Growth is the slope in log-log from one "
         "size to the next: 1.0 is proportional, less is start-up that weighs less."
     )
     return Section(text="\n\n".join([head, *parts]), ratios=ratios)
