@@ -1,5 +1,6 @@
 """infer_shape: published shapes, every way to store a weight, and an answer for what is no transformer."""
 
+import contextlib
 import json
 import struct
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from examples.make_model import SHAPES, write
+from examples.make_model import SHAPES, configured, write
 from tests.checkpoint.sparse import linear_tensors, write_sparse
 from vramdoc.checkpoint import (
     DecoderShape,
@@ -18,9 +21,18 @@ from vramdoc.checkpoint import (
     infer_shape,
     read_checkpoint,
 )
-from vramdoc.checkpoint.infer import block_projections
+from vramdoc.checkpoint.config import ALIASES
 from vramdoc.checkpoint.kv import layout_of_shape
-from vramdoc.checkpoint.shape import Attention, Experts, LatentAttention, Storage, Sureness
+from vramdoc.checkpoint.kv_config import kv_layout
+from vramdoc.checkpoint.shape import (
+    Attention,
+    Experts,
+    LatentAttention,
+    Storage,
+    Sureness,
+    block_projections,
+)
+from vramdoc.errors import UnreadableInput
 
 KV_BYTES = {
     "llama-3-8b": 128 << 10, "llama-3-70b": 320 << 10, "qwen2.5-7b": 56 << 10, "mistral-7b": 128 << 10,
@@ -171,6 +183,65 @@ def test_what_is_no_transformer_is_only_loaded(tmp_path: Path, tensors: dict, ki
     assert shape.kind == kind
     assert shape.reason
     assert default_workload(read_checkpoint(tmp_path / "model.safetensors")) == "load"
+
+
+PARTS = (
+    "model", "layers", "0", "1", "h", "blocks", "encoder", "decoder", "self_attn", "attention", "q_proj", "k_proj", "v_proj",
+    "o_proj", "qkv_proj", "query_key_value", "dense", "kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj", "mlp", "gate", "experts",
+    "gate_up_proj", "down_proj", "up_proj", "gate_proj", "embed_tokens", "wte", "lm_head", "norm", "input_layernorm", "q_norm",
+    "A_log", "conv1d", "sinks", "weight", "bias", "qweight", "scales", "qzeros", "SCB", "weight_packed", "weight_shape",
+)  # fmt: skip
+NUMBERS = st.one_of(
+    st.none(), st.booleans(), st.integers(-2, 5), st.sampled_from(["x", [], {}, 2.5])
+)
+
+
+@settings(max_examples=300)
+@given(
+    tensors=st.dictionaries(
+        st.lists(st.sampled_from(PARTS), min_size=1, max_size=6).map(".".join),
+        st.tuples(st.sampled_from(["BF16", "I32", "U8", "I64", "F8_E4M3"]), st.lists(st.integers(0, 9), max_size=3).map(tuple)),
+        min_size=1, max_size=12,
+    ),
+    config=st.one_of(st.none(), st.dictionaries(
+        st.sampled_from([*sum(ALIASES.values(), ()), "text_config", "sliding_window", "layer_types", "model_type",
+                         "architectures", "sliding_window_pattern", "max_window_layers"]), NUMBERS)),
+)  # fmt: skip
+def test_no_combination_of_names_shapes_and_config_makes_it_stumble(
+    tmp_path_factory: pytest.TempPathFactory, tensors: dict, config: dict | None
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    shape = shape_of(folder, tensors, config)
+    assert isinstance(shape, (DecoderShape, EncoderShape, OtherShape))
+    assert default_workload(read_checkpoint(folder / "model.safetensors")) in {
+        "chat",
+        "encode",
+        "load",
+    }
+    with contextlib.suppress(UnreadableInput):
+        kv_layout(config, shape if isinstance(shape, DecoderShape) else None)
+
+
+REAL = {
+    name: {key: shape for key, shape in build(configured(name, 1)) if ".experts." not in key or ".experts.0" in key}
+    for name, (build, _) in SHAPES.items()
+}  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(data=st.data(), name=st.sampled_from(sorted(REAL)))
+def test_damaged_shapes_of_real_models_never_make_it_stumble(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, name: str
+) -> None:
+    tensors = dict(REAL[name])
+    sizes = st.lists(st.sampled_from([0, 1, 3, 64, 96, 128, 4096]), max_size=3).map(tuple)
+    for key in data.draw(st.lists(st.sampled_from(sorted(tensors)), max_size=5, unique=True)):
+        damage = data.draw(st.one_of(st.none(), sizes))
+        tensors.pop(key) if damage is None else tensors.update({key: damage})
+    shape = shape_of(tmp_path_factory.mktemp("damaged"), linear_tensors(tensors or {"x": (1,)}))
+    if isinstance(shape, DecoderShape):
+        with contextlib.suppress(UnreadableInput):
+            assert layout_of_shape(shape).bytes_at(7) >= 0
 
 
 SMALL = {

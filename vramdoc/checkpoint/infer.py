@@ -13,25 +13,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from vramdoc.checkpoint.config import layer_windows, number, text_config, with_family_defaults
-from vramdoc.checkpoint.layers import HEAD_SIZES, Stated, read_block
+from vramdoc.checkpoint.layers import Stated, read_block
 from vramdoc.checkpoint.modules import norm, projection
+from vramdoc.checkpoint.notes import inference_notes
 from vramdoc.checkpoint.shape import (
-    QUANTISED,
     Attention,
     Block,
     DecoderShape,
     EncoderShape,
     Experts,
-    FeedForward,
-    Inference,
     LatentAttention,
     Norm,
     OtherShape,
     Projection,
     Shape,
     StateMixer,
-    Sureness,
-)  # fmt: skip
+    block_projections,
+)
 from vramdoc.checkpoint.tensors import Checkpoint, StoredTensor
 
 _LAYER = re.compile(
@@ -159,6 +157,9 @@ def _read_transformer(
             kind="unrecognised",
             reason=f"layer {blocks.index(None)} of {stack.path} has no attention that is known from its tensor names",
         )
+    misfit = _misfit(readable, vocab, hidden)
+    if misfit:
+        return OtherShape(kind="unrecognised", reason=misfit)
     positions = _beside(top, stack.root, POSITIONS) or {}
     more = [tensor.name for tensor in positions.values() if len(tensor.shape) == 2]
     more += [
@@ -166,7 +167,7 @@ def _read_transformer(
         for tensor in (_beside(top, stack.root, TOKEN_TYPES) or {}).values()
         if len(tensor.shape) == 2
     ]
-    learned = positions.get("weight")
+    learned = next((tensor for tensor in positions.values() if len(tensor.shape) == 2), None)
     head = next(
         (
             found
@@ -185,7 +186,7 @@ def _read_transformer(
         "more_embeddings": tuple(more), "embedding_norm": embedding_norm, "final_norm": final_norm, "head": head,
         "max_positions": number(config, "positions") or (learned.shape[0] if learned is not None else None),
         "dtype": checkpoint.floating_dtype,
-        "notes": tuple(_notes(checkpoint, readable, stack, stated, head)),
+        "notes": tuple(inference_notes(checkpoint, readable, stack.path, stated, head, encoder=encoder)),
         "unused": tuple(sorted(checkpoint.tensors.keys() - kept)),
     }  # fmt: skip
     if encoder:
@@ -197,6 +198,40 @@ def _read_transformer(
         else None
     )
     return DecoderShape(**common, unrunnable=reason)
+
+
+def _misfit(blocks: list[Block], vocab: int, hidden: int) -> str:
+    """Why these layers cannot follow one another, or nothing."""
+    if 0 in {vocab, hidden}:
+        return "its token embedding is empty"
+    for index, block in enumerate(blocks):
+        mixer, part = block.mixer, block.feed_forward
+        entries: list[Projection] = []
+        exits: list[Projection] = []
+        match mixer:
+            case Attention():
+                entries, exits = [*mixer.projections], [mixer.output]
+            case LatentAttention():
+                entries, exits = [mixer.query[0], mixer.compress], [mixer.output]
+            case StateMixer():
+                pass
+        dense = (
+            [*part.routed, *([part.shared] if part.shared else [])]
+            if isinstance(part, Experts)
+            else [part]
+            if part
+            else []
+        )
+        for one in dense:
+            entries += one.up
+            exits.append(one.down)
+        for item in entries:
+            if item.inputs != hidden:
+                return f"{item.name} of layer {index} reads {item.inputs} numbers, and the embedding gives {hidden}"
+        for item in exits:
+            if item.outputs != hidden:
+                return f"{item.name} of layer {index} gives {item.outputs} numbers, and the next layer reads {hidden}"
+    return ""
 
 
 def _is_encoder(
@@ -237,121 +272,6 @@ def _names_used(blocks: list[Block]) -> set[str]:
 
 def _norm_names(item: Norm | None) -> tuple[str, ...]:
     return () if item is None else tuple(name for name in (item.weight, item.bias) if name)
-
-
-def block_projections(block: Block) -> list[Projection]:
-    """All matrix products of a block, in the order in which they run."""
-    products: list[Projection] = []
-    match block.mixer:
-        case Attention():
-            products += [*block.mixer.projections, block.mixer.output]
-        case LatentAttention():
-            mixer = block.mixer
-            products += [*mixer.query, mixer.compress, mixer.expand, mixer.output]
-        case StateMixer():
-            pass
-    parts: list[FeedForward] = []
-    if isinstance(block.feed_forward, Experts):
-        products.append(block.feed_forward.router)
-        parts = [
-            *block.feed_forward.routed,
-            *([block.feed_forward.shared] if block.feed_forward.shared else []),
-        ]
-    elif block.feed_forward is not None:
-        parts = [block.feed_forward]
-    for part in parts:
-        products += [*part.up, part.down]
-    return products
-
-
-def _notes(
-    checkpoint: Checkpoint,
-    blocks: list[Block],
-    stack: _Stack,
-    stated: Stated,
-    head: Projection | None,
-) -> list[Inference]:
-    notes = [Inference(f"{len(blocks)} layers under {stack.path}", Sureness.EXACT)]
-    kinds = sorted({_describe(block.mixer) for block in blocks})
-    notes += [Inference(f"attention: {kind}", Sureness.EXACT) for kind in kinds]
-    first = next((block.mixer for block in blocks if isinstance(block.mixer, Attention)), None)
-    if first is not None:
-        notes.append(_head_note(first, stated))
-    if head is None:
-        notes.append(
-            Inference(
-                "no output layer is stored: it is taken to be the embedding (tied)", Sureness.NAMED
-            )
-        )
-    experts = next(
-        (block.feed_forward for block in blocks if isinstance(block.feed_forward, Experts)), None
-    )
-    if experts is not None:
-        how = Sureness.STATED if stated.active_experts else Sureness.GUESSED
-        notes.append(
-            Inference(f"{experts.count} experts, {experts.active} visited by each token", how)
-        )
-    storages = sorted(
-        {item.storage for block in blocks for item in block_projections(block)} & QUANTISED
-    )
-    notes += [
-        Inference(f"weights are stored quantised: {storage}", Sureness.NAMED)
-        for storage in storages
-    ]
-    if any(block.feed_forward is None for block in blocks):
-        notes.append(
-            Inference(
-                "some feed-forward layers are not understood; they are loaded, not run",
-                Sureness.NAMED,
-            )
-        )
-    if checkpoint.config is None:
-        notes.append(
-            Inference(
-                "sliding windows, shared KV layers and position limits cannot be seen without config.json",
-                Sureness.EXACT,
-            )
-        )
-    return notes
-
-
-def _describe(mixer: Attention | LatentAttention | StateMixer) -> str:
-    match mixer:
-        case LatentAttention():
-            return f"latent (MLA), {mixer.latent} + {mixer.rope} elements a token"
-        case StateMixer():
-            return f"state of constant size ({mixer.kind})"
-        case Attention():
-            kind = (
-                "multi-head"
-                if mixer.kv_heads == mixer.heads
-                else "grouped-query"
-                if mixer.kv_heads > 1
-                else "multi-query"
-            )
-            window = f", window {mixer.window}" if mixer.window else ""
-            return f"{kind}, {mixer.heads} heads over {mixer.kv_heads} of {mixer.head_dim}{window}"
-
-
-def _head_note(mixer: Attention, stated: Stated) -> Inference:
-    if mixer.head_dim == stated.head_dim or (stated.heads and stated.heads == mixer.heads):
-        return Inference(f"head size {mixer.head_dim}", Sureness.STATED)
-    if mixer.query_norm is not None and mixer.query_norm.width == mixer.head_dim:
-        return Inference(
-            f"head size {mixer.head_dim}, the width of the per-head norm", Sureness.EXACT
-        )
-    others = [
-        str(size) for size in HEAD_SIZES
-        if size != mixer.head_dim and mixer.key_width % size == 0 and (mixer.heads * mixer.head_dim) % size == 0
-    ]  # fmt: skip
-    if not others:
-        return Inference(
-            f"head size {mixer.head_dim}, the only usual one that fits", Sureness.EXACT
-        )
-    return Inference(
-        f"head size {mixer.head_dim} ({', '.join(others)} would fit too); KV bytes do not depend on it",
-        Sureness.GUESSED,
-    )
 
 
 def default_workload(checkpoint: Checkpoint) -> str:

@@ -183,6 +183,31 @@ class Block:
     after_feed_forward: Norm | None
 
 
+def block_projections(block: Block) -> list[Projection]:
+    """All matrix products of a block, in the order in which they run."""
+    products: list[Projection] = []
+    match block.mixer:
+        case Attention():
+            products += [*block.mixer.projections, block.mixer.output]
+        case LatentAttention():
+            mixer = block.mixer
+            products += [*mixer.query, mixer.compress, mixer.expand, mixer.output]
+        case StateMixer():
+            pass
+    parts: list[FeedForward] = []
+    if isinstance(block.feed_forward, Experts):
+        products.append(block.feed_forward.router)
+        parts = [
+            *block.feed_forward.routed,
+            *([block.feed_forward.shared] if block.feed_forward.shared else []),
+        ]
+    elif block.feed_forward is not None:
+        parts = [block.feed_forward]
+    for part in parts:
+        products += [*part.up, part.down]
+    return products
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformerShape:
     """What a decoder and an encoder share."""

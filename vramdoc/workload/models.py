@@ -10,9 +10,8 @@ from torch import Tensor
 
 from vramdoc.checkpoint import Checkpoint, DecoderShape, EncoderShape, OtherShape, Shape
 from vramdoc.checkpoint.config import text_config
-from vramdoc.checkpoint.infer import block_projections
 from vramdoc.checkpoint.kv import KvLayout, layout_of_shape
-from vramdoc.checkpoint.shape import QUANTISED, Experts
+from vramdoc.checkpoint.shape import QUANTISED, Experts, block_projections
 from vramdoc.workload.caches import Cache, CacheFactory
 from vramdoc.workload.journal import Journal
 from vramdoc.workload.plain import Plain
