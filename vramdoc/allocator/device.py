@@ -50,11 +50,20 @@ class Device:
         """Return (cudaFree) an address that ``malloc`` returned."""
         self.used -= self._ranges.pop(address)
 
-    def reserve(self, size: int) -> int:
-        """cuMemAddressReserve: address space without memory behind it."""
+    def reserve(self, size: int, *, stream: int = 0, page: int = PAGE) -> int:  # noqa: ARG002 - as in ``map``
+        """cuMemAddressReserve: address space without memory behind it.
+
+        Args:
+            size: bytes of the range.
+            stream: whose blocks it will hold.
+            page: in which steps it will be mapped.
+        """
         address = self.next_address
         self.next_address += -(-size // PAGE) * PAGE
         return address
+
+    def unreserve(self, address: int) -> None:
+        """Give address space back (cuMemAddressFree): nothing to account for, as addresses are never used twice."""
 
     def map(self, address: int, size: int) -> bool:  # noqa: ARG002 - a device that follows a recording uses it
         """Put memory (cuMemCreate, cuMemMap) behind ``size`` bytes, all or nothing; False when the device is out of memory."""

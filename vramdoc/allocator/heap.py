@@ -218,7 +218,7 @@ class Heap:
             if _address_space(candidate, size) >= size:
                 return candidate
         page = SMALL_BUFFER if pool.small else self.config.large_segment_size
-        segment = self._reserve_segment(page)
+        segment = self._reserve_segment(stream, page)
         if self.rules.refuses_hopeless_expandable and segment.size < size:
             return None
         block = self.carve(stream, segment.size, pool, segment.address, segment, None)
@@ -226,11 +226,12 @@ class Heap:
         pool.insert_unmapped(block)
         return block
 
-    def _reserve_segment(self, page: int) -> ExpandableSegment:
+    def _reserve_segment(self, stream: int, page: int) -> ExpandableSegment:
         """Address space of 9/8 of the device, or what expandable_segments_reserve says (torch 2.15)."""
         capacity = self.device.capacity
         pages = -(-(reserve_bytes(self.config.expandable_segments_reserve, capacity)) // page)
-        return ExpandableSegment(self.device.reserve(pages * page), page, pages)
+        address = self.device.reserve(pages * page, stream=stream, page=page)
+        return ExpandableSegment(address, page, pages)
 
     def _map_block(self, block: Block, size: int) -> bool:
         """Map the pages behind the first ``size`` bytes of an unmapped block; the rest stays unmapped behind it."""
@@ -380,6 +381,7 @@ class Heap:
     def release_expandable_segment(self, block: Block) -> None:
         """Give back the address range of a segment that is unmapped from end to end."""
         block.pool.remove_unmapped(block)
+        self.device.unreserve(block.address)
 
 
 def reserve_bytes(reserve: str, capacity: int) -> int:

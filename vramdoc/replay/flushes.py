@@ -6,8 +6,10 @@ decides, it is taken for the allocator's own and counted in a note.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +31,20 @@ if TYPE_CHECKING:
     from vramdoc.snapshot.model import Trace
 
 
+class Reading(Enum):
+    """How one return of memory, or one ``oom`` without any, is read; in the order in which readings are tried."""
+
+    FLUSH = "the allocator's flush, which completed the frees that stand before it"
+    RETURN = "what the allocator returns before the device is full; frees before it were complete already"
+    PROGRAM = "the program's empty_cache"
+    WAITING = (
+        "a flush that also completed the free directly before it, which looks complete at once"
+    )
+
+
+_ORDER = tuple(Reading)
+
+
 def settle(
     requests: Requests, trace: Trace, config: AllocatorConfig, follow: Callable[[Requests], Outcome]
 ) -> Requests:
@@ -40,14 +56,14 @@ def settle(
         config: the recorded one.
         follow: replays requests along the trace, up to the first difference.
     """
-    flushes = np.flatnonzero(requests.op == Op.FLUSH)
-    if not len(flushes):
+    if not (requests.op >= Op.FAILED).any():
         return requests
-    explicit = _needed_for_the_recorded_events(requests, flushes, follow)
+    read, by_program = _readings(requests, follow)
+    flushes = np.flatnonzero(read.op == Op.FLUSH)
     if not _returns_early(config):
-        explicit |= _would_have_fitted(requests, flushes, trace)
-    settled = requests.settled(sorted(explicit))
-    own = len(flushes) - len(explicit)
+        by_program |= _would_have_fitted(read, flushes, trace)
+    settled = read.settled(sorted(by_program))
+    own = len(flushes) - len(by_program)
     if not own:
         return settled
     note = (
@@ -57,29 +73,97 @@ def settle(
     return replace(settled, notes=(*settled.notes, note))
 
 
-def _needed_for_the_recorded_events(
-    requests: Requests, flushes: npt.NDArray[np.intp], follow: Callable[[Requests], Outcome]
-) -> set[int]:
-    """Flushes that must have been ``empty_cache``: the next request was in the cache, or the allocator returns other memory.
+@dataclass(frozen=True, slots=True)
+class _Return:
+    """One return of memory, or one ``oom`` without any, among the requests as they stand in the trace."""
 
-    Each one of the second kind costs another run; there can be no more runs than flushes.
+    row: int
+    """The FLUSH or FAILED operation."""
+    asking: int
+    """The request on whose way it was."""
+    completions: int
+    """How many completions stand directly before it."""
+    begins: int
+    """Event of the first of them, or of the free directly before."""
+    free_at_once: bool
+    """Whether a free stands directly before all that."""
+
+
+def _returns(requests: Requests) -> list[_Return]:
+    """All of them, in order."""
+    op, event = requests.op, requests.event
+    found = []
+    for row in np.flatnonzero(op >= Op.FAILED).tolist():
+        if op[row] == Op.FAILED and row and op[row - 1] == Op.FLUSH:
+            continue
+        first = row
+        while first and op[first - 1] == Op.COMPLETE:
+            first -= 1
+        at_once = bool(first and op[first - 1] == Op.FREE and event[first - 1] + 2 == event[first])
+        found.append(
+            _Return(
+                row=row,
+                asking=row + int(op[row] == Op.FLUSH),
+                completions=row - first,
+                begins=int(event[first - at_once]),
+                free_at_once=at_once,
+            )
+        )
+    return found
+
+
+def _readings(
+    requests: Requests, follow: Callable[[Requests], Outcome]
+) -> tuple[Requests, set[int]]:
+    """Read every return so that the recorded events come out; where one reading fails, the next is tried.
+
+    Returns:
+        The requests so arranged, and FLUSH operations among them that must have been ``empty_cache`` too. There are at most four runs for
+        each return, and in ordinary recordings one in all.
     """
-    explicit: set[int] = set()
+    returns = _returns(requests)
+    readings = [Reading.FLUSH] * len(returns)
     while True:
-        op = requests.op.copy()
-        op[list(explicit)] = Op.EMPTY_CACHE
-        outcome = follow(replace(requests, op=op))
-        explicit.update(outcome.explicit)
-        if outcome.divergence is None:
-            return explicit
-        before = flushes[requests.event[flushes] <= outcome.divergence.event]
-        if not len(before):
-            return explicit
-        last = int(before[-1])
-        passed = last + 1 < len(requests) and requests.event[last + 1] < outcome.divergence.event
-        if last in explicit or passed:
-            return explicit
-        explicit.add(last)
+        arranged = _arranged(requests, returns, readings)
+        outcome = follow(arranged)
+        failing = _failing(requests, returns, outcome)
+        if failing is None or readings[failing] is _ORDER[-1]:
+            return arranged, set(outcome.explicit)
+        readings[failing] = _ORDER[_ORDER.index(readings[failing]) + 1]
+
+
+def _failing(requests: Requests, returns: list[_Return], outcome: Outcome) -> int | None:
+    """The return of memory during which the replay left the recording."""
+    if outcome.divergence is None:
+        return None
+    event = outcome.divergence.event
+    place = bisect_right(returns, event, key=lambda r: r.begins) - 1
+    if place < 0:
+        return None
+    asking = returns[place].asking
+    passed = asking < len(requests) and requests.event[asking] < event
+    return None if passed else place
+
+
+def _arranged(requests: Requests, returns: list[_Return], readings: list[Reading]) -> Requests:
+    """Put completions behind the request whose flush made them; it does not search again, so they must not come before."""
+    op, place = requests.op.copy(), 2 * np.arange(len(requests))
+    made: dict[int, int] = {}
+    for found, reading in zip(returns, readings, strict=True):
+        behind = 2 * found.asking + 1
+        first = found.row - found.completions
+        if reading is not Reading.RETURN:
+            place[first : found.row] = behind
+        if reading is Reading.PROGRAM and op[found.row] == Op.FLUSH:
+            op[found.row] = Op.EMPTY_CACHE
+        if reading is Reading.WAITING and found.free_at_once:
+            op[first - 1] = Op.HOLD
+            made[first - 1] = behind
+    completions = requests.rearranged(np.array(list(made), np.int64))
+    completions = replace(completions, op=np.full(len(made), Op.COMPLETE, np.uint8))
+    both = replace(requests, op=op).followed_by(completions)
+    place = np.concatenate((place, np.array(list(made.values()), np.int64)))
+    return both.rearranged(np.argsort(place, kind="stable"))
 
 
 def _returns_early(config: AllocatorConfig) -> bool:

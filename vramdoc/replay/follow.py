@@ -6,9 +6,11 @@ event. So a replay under the recorded config either makes the same events to the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from vramdoc.allocator.device import Device
+from vramdoc.allocator.device import PAGE, Device
+from vramdoc.allocator.sizes import SMALL_BUFFER
 from vramdoc.errors import VramdocError
 from vramdoc.replay.engines import Divergence
 from vramdoc.replay.requests import FREE_REQUESTED, OOM
@@ -16,8 +18,7 @@ from vramdoc.replay.requests import FREE_REQUESTED, OOM
 if TYPE_CHECKING:
     from vramdoc.snapshot.model import Trace
 
-_RETURNS = frozenset(("segment_free", "segment_unmap", "free_completed"))
-_RELEASES = _RETURNS | {"oom"}
+_RELEASES = frozenset(("segment_free", "segment_unmap", "oom", "free_completed"))
 """What follows a cudaMalloc that failed."""
 
 
@@ -29,6 +30,11 @@ class Diverged(VramdocError):
             f"event {divergence.event}: {divergence.expected} became {divergence.actual}"
         )
         self.divergence = divergence
+
+
+def beyond(trace: Trace) -> int:
+    """An address above all recorded ones."""
+    return -(-int(trace.address.max(initial=0)) // PAGE + 1) * PAGE
 
 
 class Recording:
@@ -50,17 +56,18 @@ class Recording:
         self._silent = () if (trace.action == FREE_REQUESTED).any() else ("free_requested",)
         """Actions that were not recorded: all of them are missing, so they are left out here too."""
         self.cursor = 0
+        self.beyond = beyond(trace)
 
     def peek(self) -> tuple[str, int, int, int] | None:
         """The next recorded event: action, address, size, stream."""
         return self._rows[self.cursor] if self.cursor < len(self._rows) else None
 
-    def peek_behind_releases(self) -> tuple[str, int, int, int] | None:
-        """The next recorded event that neither frees nor completes anything."""
-        place = self.cursor
-        while place < len(self._rows) and self._rows[place][0] in _RETURNS:
-            place += 1
-        return self._rows[place] if place < len(self._rows) else None
+    def maps_to_come(self) -> Iterator[tuple[int, int, int]]:
+        """Address, size and stream of every recorded segment_map from here on."""
+        for place in range(self.cursor, len(self._rows)):
+            action, address, size, stream = self._rows[place]
+            if action == "segment_map":
+                yield address, size, stream
 
     def append(self, event: tuple[str, int, int, int, object]) -> None:
         """Take what the allocator recorded.
@@ -100,8 +107,10 @@ class FollowingDevice(Device):
     """A device whose driver answers as the recorded one did."""
 
     def __init__(self, capacity: int, recording: Recording, *, in_use: int = 0) -> None:
-        super().__init__(capacity, in_use=in_use)
+        super().__init__(capacity, in_use=in_use, base=recording.beyond)
         self._recording = recording
+        self.ranges: list[tuple[int, int, int, int]] = []
+        """Address, size, stream and page of every expandable range there is."""
 
     def malloc(self, size: int) -> int | None:
         """The address of the next recorded segment_alloc, or a failure where the recording goes on to free memory."""
@@ -113,12 +122,25 @@ class FollowingDevice(Device):
         self.adopt(following[1], size)
         return following[1]
 
-    def reserve(self, size: int) -> int:
-        """A range that begins where the recording maps pages next, be it after a flush."""
-        following = self._recording.peek_behind_releases()
-        if following is not None and following[0] == "segment_map":
-            return following[1]
-        return super().reserve(size)
+    def reserve(self, size: int, *, stream: int = 0, page: int = PAGE) -> int:
+        """A range that begins where the recording maps pages of this stream and kind outside all its ranges so far."""
+        mine = [
+            range(at, at + length)
+            for at, length, of, step in self.ranges
+            if (of, step) == (stream, page)
+        ]
+        for address, mapped, of in self._recording.maps_to_come():
+            kind = SMALL_BUFFER if mapped == SMALL_BUFFER else page
+            if of == stream and kind == page and not any(address in known for known in mine):
+                break
+        else:
+            address = super().reserve(size)
+        self.ranges.append((address, size, stream, page))
+        return address
+
+    def unreserve(self, address: int) -> None:
+        """The range is gone; the recording may map elsewhere next."""
+        self.ranges = [known for known in self.ranges if known[0] != address]
 
     def map(self, address: int, size: int) -> bool:
         """Whether the recording mapped pages here."""

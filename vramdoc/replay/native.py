@@ -22,7 +22,7 @@ from vramdoc.allocator.statistics import PoolStat, Stat, Statistics
 from vramdoc.errors import VramdocError
 from vramdoc.facts import Source
 from vramdoc.replay.engines import AtPeak, Divergence, Engine, Failure, Job, Outcome, Timeline
-from vramdoc.replay.follow import describe
+from vramdoc.replay.follow import beyond, describe
 from vramdoc.replay.requests import FREE_REQUESTED, OOM
 from vramdoc.replay.simulate import STOPS, Simulator, prepare
 from vramdoc.snapshot.scanner.library import compile_once
@@ -181,6 +181,8 @@ class _Call:
         # C follows the trace's own columns; the reference's list of events would only cost time.
         self.allocator, _ = prepare(replace(job, follow=None))
         self.heap = self.allocator.heap
+        if job.follow is not None:
+            self.heap.device.next_address = max(self.heap.device.next_address, beyond(job.follow))
         self.kept: list[Any] = []
         """Arrays that C reads; they must outlive the call."""
         pools = job.requests.pools

@@ -119,6 +119,17 @@ class Requests:
         op[list(explicit)] = Op.EMPTY_CACHE
         return _only(replace(self, op=op), op != Op.FLUSH)
 
+    def rearranged(self, order: Integers) -> Requests:
+        """The operations at these places, in this order."""
+        return _only(self, order)
+
+    def followed_by(self, more: Requests) -> Requests:
+        """These operations and then others, on the same blocks and pools."""
+        columns: dict[str, Any] = {
+            name: np.concatenate((getattr(self, name), getattr(more, name))) for name in _COLUMNS
+        }
+        return replace(self, **columns)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OlderBlocks:
@@ -138,9 +149,11 @@ class OlderBlocks:
         return len(self.address)
 
 
-def _only(requests: Requests, keep: npt.NDArray[np.bool_]) -> Requests:
-    names = ("op", "block", "size", "stream", "pool", "event")
-    columns: dict[str, Any] = {name: getattr(requests, name)[keep] for name in names}
+_COLUMNS = ("op", "block", "size", "stream", "pool", "event")
+
+
+def _only(requests: Requests, keep: npt.NDArray[np.bool_] | Integers) -> Requests:
+    columns: dict[str, Any] = {name: getattr(requests, name)[keep] for name in _COLUMNS}
     return replace(requests, **columns)
 
 
@@ -277,8 +290,12 @@ class _Builder:
         op[trace.action == ALLOC] = Op.ALLOC
         op[trace.action == OOM] = Op.FAILED
         self._frees(op)
-        self._releases(op)
+        moved = self._releases(op)
         chosen = np.flatnonzero(op != 255)
+        if moved:
+            place = 2 * np.arange(len(trace), dtype=np.int64)
+            place[list(moved)] = [2 * request + 1 for request in moved.values()]
+            chosen = chosen[np.argsort(place[chosen], kind="stable")]
         op = op[chosen]
         asks = (op == Op.ALLOC) | (op == Op.FAILED)
         pool, pools = self._pools(chosen, asks)
@@ -386,19 +403,33 @@ class _Builder:
             for block in segment.blocks
         )
 
-    def _releases(self, op: npt.NDArray[np.uint8]) -> None:
-        """Tell the program's ``empty_cache`` from what the allocator may have returned on its own, on the way to new memory."""
+    def _releases(self, op: npt.NDArray[np.uint8]) -> dict[int, int]:
+        """Find where memory was returned: by the program, or on the way to new memory (``flushes`` decides about those).
+
+        Returns:
+            Completions in the midst of such a return, by event, and the event of the request: it was the allocator that
+            completed them, so they must not come before the request.
+        """
         trace = self.trace
         release = (trace.action == SEGMENT_FREE) | (trace.action == SEGMENT_UNMAP)
+        moved: dict[int, int] = {}
         if not release.any():
-            return
+            return moved
         silent = trace.action > OOM
+        asking = np.flatnonzero((trace.action == ALLOC) | (trace.action == OOM))
         for first, last in _runs(release, silent | (trace.action == FREE_COMPLETED)):
             following = last + 1
-            while following < len(trace) and silent[following]:
+            while following < len(trace) and (silent[following] or op[following] == Op.COMPLETE):
                 following += 1
             cause = int(trace.action[following]) if following < len(trace) else -1
-            op[first] = Op.FLUSH if cause in {OOM, SEGMENT_ALLOC, SEGMENT_MAP} else Op.EMPTY_CACHE
+            if cause not in {OOM, SEGMENT_ALLOC, SEGMENT_MAP}:
+                op[first] = Op.EMPTY_CACHE
+                continue
+            op[first] = Op.FLUSH
+            request = asking[np.searchsorted(asking, following) :][:1].tolist()
+            for event in np.flatnonzero(op[first:following] == Op.COMPLETE) if request else ():
+                moved[first + int(event)] = request[0]
+        return moved
 
     def _pools(
         self, chosen: Integers, asks: npt.NDArray[np.bool_]

@@ -27,6 +27,17 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
+def expandable_ranges(allocator: CachingAllocator) -> list[tuple[int, int, int, int]]:
+    """Address, size, stream and page of the expandable segments; each has an unmapped tail."""
+    found = {}
+    for pool in allocator.heap.pools():
+        for stream, _, block in pool.unmapped:
+            segment = block.expandable_segment
+            assert segment is not None
+            found[segment.address] = (segment.address, segment.size, stream, segment.page)
+    return list(found.values())
+
+
 STOPS = {
     "undefined": "this release would call cudaFree inside a segment here, as blocks above max_split_size_mb were split before",
     "assertion": "this release fails an internal assertion here (expandable segments with max_split_size_mb or garbage "
@@ -56,7 +67,8 @@ def prepare(job: Job) -> tuple[CachingAllocator, Mapping[int, Block]]:
     allocator = CachingAllocator(job.config, device, history=False)
     waiting = allocator.restore(job.start.segments)
     allocator.reset_accumulated_memory_stats()
-    if recording is not None:
+    if isinstance(device, FollowingDevice):
+        device.ranges += expandable_ranges(allocator)
         allocator.record_into(recording)
     if job.fraction is not None:
         allocator.set_per_process_memory_fraction(job.fraction)
@@ -159,12 +171,15 @@ class _Run:
             return
         self.avoided += 1
         if operation + 1 < len(self.job.requests):
-            self._after(operation)
+            self._note_peak(operation)
             self.allocator.free(address)
 
-    def _after(self, operation: int) -> None:
+    def _note_peak(self, operation: int) -> None:
         if self.counters.reserved_bytes.all.peak > self.peak.reserved:
             self.peak = self._levels(operation)
+
+    def _after(self, operation: int) -> None:
+        self._note_peak(operation)
         if self.job.timeline:
             c = self.counters
             self.series.append(

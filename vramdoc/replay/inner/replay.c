@@ -16,6 +16,8 @@ static const u64 SMALL_SIZE = MIB, SMALL_BUFFER = 2 * MIB, MIN_LARGE_ALLOC = 10 
 
 struct segment { /* one expandable address range */
     u64 address, page, pages;
+    i64 stream;
+    int released;
 };
 
 struct pool;
@@ -165,6 +167,11 @@ static u64 take_addresses(struct heap *h, u64 size) {
     return address;
 }
 
+static int holds(const struct ranges *r, i64 stream, u64 page, u64 address) {
+    const struct segment *s = &r->segment;
+    return !s->released && s->stream == stream && s->page == page && address >= s->address && address - s->address < s->page * s->pages;
+}
+
 static u64 driver_malloc(struct heap *h, u64 size) {
     u64 charge = up(size, PAGE);
     if (following(h)) {
@@ -179,11 +186,16 @@ static u64 driver_malloc(struct heap *h, u64 size) {
     return take_addresses(h, size);
 }
 
-static u64 driver_reserve(struct heap *h, u64 size) {
+/* Following, a range begins where the recording maps pages of this stream and kind outside all its ranges so far. */
+static u64 driver_reserve(struct heap *h, u64 size, i64 stream, u64 page) {
     const struct recorded *r = &h->job->recorded;
-    i64 i = h->cursor; /* where the recording maps pages next, be it after a flush */
-    while (i < r->count && (r->action[i] == A_SEGMENT_FREE || r->action[i] == A_SEGMENT_UNMAP || r->action[i] == A_FREE_COMPLETED)) i++;
-    if (i < r->count && r->action[i] == A_SEGMENT_MAP) return (u64)r->address[i];
+    for (i64 i = h->cursor; i < r->count; i++) {
+        if (r->action[i] != A_SEGMENT_MAP || r->stream[i] != stream) continue;
+        if (((u64)r->size[i] == SMALL_BUFFER) != (page == SMALL_BUFFER)) continue;
+        const struct ranges *known = h->ranges;
+        while (known && !holds(known, stream, page, (u64)r->address[i])) known = known->next;
+        if (!known) return (u64)r->address[i];
+    }
     return take_addresses(h, size);
 }
 
@@ -427,9 +439,9 @@ static int map_block(struct heap *h, struct block *b, u64 size) {
     return 1;
 }
 
-static struct segment *new_segment(struct heap *h, u64 address, u64 page, u64 pages) {
+static struct segment *new_segment(struct heap *h, u64 address, u64 page, u64 pages, i64 stream) {
     struct ranges *r = need(h, malloc(sizeof *r));
-    r->segment = (struct segment){address, page, pages};
+    r->segment = (struct segment){address, page, pages, stream, 0};
     r->next = h->ranges;
     h->ranges = r;
     return &r->segment;
@@ -449,9 +461,9 @@ static struct block *find_expandable_block(struct heap *h, struct pool *pool, i6
         if (address_space(b, size) >= size) return b;
     }
     u64 page = pool->small ? SMALL_BUFFER : h->rules->large_segment_size, pages = (h->rules->reserve + page - 1) / page;
-    u64 address = driver_reserve(h, pages * page);
+    u64 address = driver_reserve(h, pages * page, stream, page);
     if (h->rules->refuses_hopeless_expandable && pages * page < size) return NULL;
-    struct segment *segment = new_segment(h, address, page, pages);
+    struct segment *segment = new_segment(h, address, page, pages, stream);
     struct block *b = carve(h, stream, pages * page, pool, address, segment, NULL);
     b->mapped = 0;
     insert_unmapped(h, b);
@@ -555,6 +567,7 @@ static void release_blocks(struct heap *h, struct pool *pool) {
         struct block *b = now->at[i];
         unmap_block(h, b);
         if (!is_split(b)) {
+            b->segment->released = 1;
             remove_unmapped(b);
             drop_block(h, b);
         }
@@ -771,7 +784,7 @@ static void restore(struct heap *h) {
     for (i64 i = 0; i < h->job->start_count; i++) {
         const struct start_block *s = &h->job->start[i];
         struct pool *pool = &h->pools[2 * s->pool + !s->small];
-        if (s->expandable && !(s->linked && segment)) segment = new_segment(h, s->segment, s->page, s->pages);
+        if (s->expandable && !(s->linked && segment)) segment = new_segment(h, s->segment, s->page, s->pages, s->stream);
         struct block *b = carve(h, s->stream, s->size, pool, s->address, s->expandable ? segment : NULL, NULL);
         b->tie = s->tie;
         b->requested = s->requested;
