@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import multiprocessing
 import os
+import re
 import sys
 import threading
 import warnings
@@ -31,6 +32,7 @@ from vramdoc.lint.violation import LintResult, Unreadable, Violation
 _ENOUGH_FOR_PROCESSES = 200
 """Files: below that, starting worker processes (about 0.2 s each) costs more than it saves."""
 _CHUNK = 32
+_IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _OURS = "{}.{}".format(*sys.version_info[:2])
 Checked: TypeAlias = tuple[list[Violation], "Unreadable | None"]
 
@@ -200,12 +202,12 @@ def _found(
     text: str, tree: ast.Module, rules: Sequence[Rule], target: Target
 ) -> Iterator[tuple[Rule, Finding]]:
     """Show the file to each rule that has something to look for in it."""
-    present = {word for word in {word for rule in rules for word in rule.words} if word in text}
-    worth = [rule for rule in rules if rule.is_worth(text, present)]
+    identifiers = set(_IDENTIFIER.findall(text))
+    worth = [rule for rule in rules if rule.is_worth(text, identifiers)]
     if not worth:
         return
     source = Source(tree)
-    if any(word in text for word in (*VARIABLES, *SETTERS)):
+    if not identifiers.isdisjoint((*VARIABLES, *SETTERS)):
         yield from _judged(worth, source.settings, target)
     for rule in worth:
         for name, check in rule.calls.items():

@@ -78,9 +78,11 @@ class Rule:
     bad: tuple[Example, ...]
     good: tuple[Example, ...]
     words: tuple[str, ...]
-    """What a file must contain at least one of to be worth parsing for this rule."""
+    """Identifiers of which a file must contain one to be worth parsing for this rule."""
+    names: re.Pattern[str] | None = None
+    """Or identifiers like these."""
     pattern: re.Pattern[str] | None = None
-    """And what it must match, where words alone are too common."""
+    """And what its text must match, where the words alone are too common."""
     limits: str = ""
     """What the rule does not see, or may see wrongly."""
     calls: dict[str, CallCheck] = field(default_factory=dict, repr=False)
@@ -88,9 +90,11 @@ class Rule:
     settings: list[SettingCheck] = field(default_factory=list, repr=False)
     sources: list[SourceCheck] = field(default_factory=list, repr=False)
 
-    def is_worth(self, text: str, present: set[str]) -> bool:
-        """Whether a file with this text, in which the words ``present`` occur, may hold the mistake."""
-        if present.isdisjoint(self.words):
+    def is_worth(self, text: str, identifiers: set[str]) -> bool:
+        """Whether a file with this text, in which these identifiers occur, may hold the mistake."""
+        if identifiers.isdisjoint(self.words) and not (
+            self.names is not None and any(map(self.names.search, identifiers))
+        ):
             return False
         return self.pattern is None or self.pattern.search(text) is not None
 

@@ -90,7 +90,7 @@ def gather(parts):
 """
         ),
     ),
-    words=("cat(", "concat", "import cat", "hstack(", "vstack(", "pad("),
+    words=("cat", "concat", "concatenate", "hstack", "vstack", "pad"),
     limits="Recognised by the names people give to caches, or by a join along the sequence dimension of four; token ids, masks and logits are left alone.",
 )
 _STEP = re.compile(

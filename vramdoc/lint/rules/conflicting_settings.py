@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from vramdoc.allocator.options import KEYS
 from vramdoc.lint.rule import Example, Finding, Rule
-from vramdoc.lint.settings import CONF_VARIABLES, Setting, Target, split_entries
+from vramdoc.lint.settings import CONF_VARIABLES, SETTERS, Setting, Target, split_entries
 from vramdoc.lint.violation import Level
 
 RULE = Rule(
@@ -46,7 +46,7 @@ os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:False,max_split_siz
 """
         ),
     ),
-    words=(*CONF_VARIABLES, "llocatorSettings", "_set_allocator_settings"),
+    words=(*CONF_VARIABLES, *SETTERS),
 )
 _NATIVE_ONLY = frozenset({
     "max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb", "roundup_power2_divisions",

@@ -14,6 +14,8 @@ from vramdoc.lint.shapes import dimensions
 from vramdoc.lint.source import Source, argument, last_name
 from vramdoc.lint.violation import Level
 
+_MASK = re.compile(r"mask|bias|causal", re.IGNORECASE)
+
 RULE = Rule(
     id="VD304",
     name="dense-float-mask",
@@ -52,21 +54,12 @@ def attend(q, k, v, length):
 """
         ),
     ),
-    words=(
-        "mask",
-        "attn_bias",
-        "scaled_dot_product_attention",
-        "-inf",
-        "finfo",
-        ".inf",
-        "triu",
-        "tril",
-    ),
-    pattern=re.compile(r"\b(full|zeros|ones|empty|repeat|contiguous|clone)\("),
+    words=("scaled_dot_product_attention", "triu", "tril", "finfo", "inf"),
+    names=_MASK,
+    pattern=re.compile(r"(?:full|zeros|ones|empty|repeat|contiguous|clone)\("),
 )
 _FAR_BELOW = -1e3
 """Scores are of the order of ten; what is added to switch a place off is far below: -1e4, -1e9."""
-_MASK = re.compile(r"mask|bias|causal", re.IGNORECASE)
 _FACTORIES = frozenset({"torch.full", "torch.zeros", "torch.ones", "torch.empty"})
 _SPREADS = frozenset({"repeat", "contiguous", "clone"})
 

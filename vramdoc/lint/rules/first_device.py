@@ -72,7 +72,7 @@ if rank == 0:
         "local_rank",
         "DistributedDataParallel",
         "init_device_mesh",
-        "spawn(",
+        "spawn",
     ),
     limits="Only files that set up a distributed job themselves. Without `set_device` the first unnumbered `.cuda()` is reported, not each.",
 )

@@ -56,7 +56,7 @@ small = AutoModelForCausalLM.from_pretrained("checkpoint-dir").half().cuda()
 """
         ),
     ),
-    words=("from_pretrained", "pipeline("),
+    words=("from_pretrained", "pipeline"),
     limits="Only models that the file moves to a GPU. Families published in float32 (gpt2, bert, t5 ...) are known by name and left alone.",
 )
 _DTYPE_KEYWORDS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from vramdoc.lint.bindings import key_of
@@ -83,7 +84,8 @@ torch.mm(torch.rand(4, 4), torch.rand(4, 4), out=torch.from_numpy(result))
 """
         ),
     ),
-    words=("resize_(", "resize_as_(", ".set_(", " out=", "(out=", ",out="),
+    words=("resize_", "resize_as_", "set_", "out"),
+    pattern=re.compile(r"[ (,]out=|resize_\(|resize_as_\(|\.set_\("),
     limits="An `out=` tensor is reported only where it is certain to be too small. Tensors made in other files are not judged.",
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from vramdoc.lint.bindings import Role, key_of
@@ -75,12 +76,9 @@ def train(net, batches, opt, crit):
 """
         ),
     ),
-    words=(
-        ".backward(",
-        "manual_backward(",
-        "scale_loss(",
-        "def training_step",
-        "def compute_loss",
+    words=("backward", "manual_backward", "scale_loss", "training_step", "compute_loss"),
+    pattern=re.compile(
+        r"\.backward\(|manual_backward\(|scale_loss\(|def (?:training_step|compute_loss)"
     ),
     limits="Only where `backward` is called on it in the same function (or it is what `training_step` returns): elsewhere the graph may be needed.",
 )

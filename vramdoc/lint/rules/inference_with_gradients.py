@@ -12,6 +12,10 @@ from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.source import DEFINITIONS, Source, last_name, receiver
 from vramdoc.lint.violation import Level
 
+_INFERENCE = re.compile(
+    r"^_?(predict|infer|inference|evaluate|evaluation|validate|validation|eval|run_inference)(_|$)|^test$|_(inference|eval|evaluate|predict)$"
+)
+
 RULE = Rule(
     id="VD302",
     name="inference-with-gradients",
@@ -76,28 +80,12 @@ def saliency(model, x):
 """
         ),
     ),
-    words=(
-        ".eval()",
-        ".train(False)",
-        "def predict",
-        "def infer",
-        "def eval",
-        "def valid",
-        "def test(",
-        "def run_inf",
-        "def _predict",
-        "def _infer",
-        "def _eval",
-        "def _valid",
-        "_inference(",
-        "_eval(",
-        "_evaluate(",
-        "_predict(",
+    words=("eval",),
+    names=_INFERENCE,
+    pattern=re.compile(
+        r"\.eval\(\)|def _?(?:predict|infer|eval|valid|test\(|run_inf)|def \w+_(?:inference|eval|evaluate|predict)\b"
     ),
     limits="Gradients switched off by a caller in another file are not seen.",
-)
-_INFERENCE = re.compile(
-    r"^_?(predict|infer|inference|evaluate|evaluation|validate|validation|eval|run_inference)(_|$)|^test$|_(inference|eval|evaluate|predict)$"
 )
 _USES_GRADIENTS = ("backward", "requires_grad_", "manual_backward", "zero_grad")
 _OWN_FORWARD = frozenset({"forward", "__call__", "training_step", "compute_loss", "loss"})

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from vramdoc.lint.rule import Example, Finding, Rule
-from vramdoc.lint.settings import CONF_VARIABLES, Setting
+from vramdoc.lint.settings import VARIABLES, Setting
 from vramdoc.lint.source import Source
 from vramdoc.lint.timeline import Moment, Stage
 from vramdoc.lint.violation import Level
@@ -65,7 +65,7 @@ subprocess.run(["python", "train.py"])
 """
         ),
     ),
-    words=(*CONF_VARIABLES, "_MEMORY_CACHING"),
+    words=VARIABLES,
     limits="What other modules did before this one is not known.",
 )
 _LAUNCHERS = (

@@ -13,6 +13,7 @@ from vramdoc.lint.literals import HOLE
 from vramdoc.lint.rule import Example, Finding, Rule
 from vramdoc.lint.settings import (
     CONF_VARIABLES,
+    SETTERS,
     Setting,
     Target,
     is_out_of_range,
@@ -67,7 +68,7 @@ os.environ["PYTORCH_CUDA_ALLOC_CONF"] = f"max_split_size_mb:{size},garbage_colle
             code="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py\n",
         ),
     ),
-    words=(*CONF_VARIABLES, "llocatorSettings", "_set_allocator_settings"),
+    words=(*CONF_VARIABLES, *SETTERS),
 )
 
 

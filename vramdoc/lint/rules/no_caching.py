@@ -30,7 +30,7 @@ os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "0"  # VD006
         Example(file="run.sh", code="export PYTORCH_NO_CUDA_MEMORY_CACHING=false  # VD006\n"),
     ),
     good=(Example(file="debug.sh", code="PYTORCH_NO_CUDA_MEMORY_CACHING=1 python repro.py\n"),),
-    words=("_MEMORY_CACHING",),
+    words=NO_CACHING,
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramdoc.lint.rule import Example, Finding, Rule
-from vramdoc.lint.settings import CONF_VARIABLES
+from vramdoc.lint.settings import VARIABLES
 from vramdoc.lint.source import Source
 from vramdoc.lint.timeline import Stage
 from vramdoc.lint.violation import Level
@@ -42,7 +42,7 @@ import torch
 """
         ),
     ),
-    words=(*CONF_VARIABLES, "_MEMORY_CACHING"),
+    words=VARIABLES,
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vramdoc.allocator.options import KEYS, Kind
 from vramdoc.allocator.releases import NEWEST, nearest
 from vramdoc.lint.rule import Example, Finding, Rule
-from vramdoc.lint.settings import CONF_VARIABLES, Setting, Target, is_out_of_range, judge
+from vramdoc.lint.settings import CONF_VARIABLES, SETTERS, Setting, Target, is_out_of_range, judge
 from vramdoc.lint.violation import Level
 
 RULE = Rule(
@@ -47,7 +47,7 @@ os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
 """
         ),
     ),
-    words=(*CONF_VARIABLES, "llocatorSettings", "_set_allocator_settings"),
+    words=(*CONF_VARIABLES, *SETTERS),
 )
 
 

@@ -87,7 +87,17 @@ def decode(model, x, max_len):
 """
         ),
     ),
-    words=("zeros", "empty", "full", "ones"),
+    words=(
+        "zeros",
+        "empty",
+        "full",
+        "ones",
+        "new_zeros",
+        "new_empty",
+        "new_full",
+        "zeros_like",
+        "empty_like",
+    ),
     pattern=re.compile(r"\[[^\[\]\n]*\w *: *\w[^\]\n]*\](?: ?=[^=]|\.copy_\()"),
     limits="Only caches that are allocated in the same function or class, and positions that are counted up there.",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramdoc.lint.rule import Example, Finding, Rule
-from vramdoc.lint.settings import Reach, Setting, Target
+from vramdoc.lint.settings import VARIABLES, Reach, Setting, Target
 from vramdoc.lint.violation import Level
 
 RULE = Rule(
@@ -52,7 +52,7 @@ python train.py
             code="FROM pytorch/pytorch\nENV PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n",
         ),
     ),
-    words=("_ALLOC_CONF", "_MEMORY_CACHING"),
+    words=VARIABLES,
     limits="A variable that the calling shell had exported already is updated by a plain assignment; the file cannot tell.",
 )
 _WHY = {

@@ -76,7 +76,7 @@ for batch in loader:
 """
         ),
     ),
-    words=("DataLoader", ".Pool(", " Pool", "ProcessPoolExecutor", "Process(", "delayed("),
+    words=("DataLoader", "Pool", "ProcessPoolExecutor", "Process", "delayed"),
     limits="Functions and datasets defined in the same file.",
 )
 _DATASET_METHODS = frozenset({"__getitem__", "__iter__", "__getitems__"})
