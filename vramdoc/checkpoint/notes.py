@@ -64,10 +64,7 @@ def inference_notes(
         )
     if checkpoint.config is None:
         notes.append(
-            Inference(
-                "sliding windows, shared KV layers and position limits cannot be seen without config.json",
-                Sureness.EXACT,
-            )
+            Inference("sliding windows, shared KV layers, position limits", Sureness.UNKNOWN)
         )
     return notes
 
@@ -103,7 +100,7 @@ def _head_note(mixer: Attention, stated: Stated) -> Inference:
     ]  # fmt: skip
     if not others:
         return Inference(
-            f"head size {mixer.head_dim}, the only usual one that fits", Sureness.EXACT
+            f"head size {mixer.head_dim}, the only usual one that fits", Sureness.GUESSED
         )
     return Inference(
         f"head size {mixer.head_dim} ({', '.join(others)} would fit too); KV bytes do not depend on it",

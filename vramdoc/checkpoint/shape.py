@@ -18,6 +18,7 @@ class Sureness(str, Enum):
     EXACT = "exact from tensor shapes"
     NAMED = "by tensor names"
     GUESSED = "guessed"
+    UNKNOWN = "cannot be seen without config.json"
 
     def __str__(self) -> str:
         return self.value
