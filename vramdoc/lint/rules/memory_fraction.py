@@ -54,7 +54,8 @@ _LOW = 0.8
 def check_call(source: Source, call: ast.Call) -> Iterator[Finding]:
     """The limit set from Python."""
     fraction = number(source, argument(call, "fraction", 0))
-    if fraction is not None and fraction < _LOW:
+    of_torch = (source.qualname(call.func) or "").startswith("torch.")
+    if of_torch and fraction is not None and fraction < _LOW:
         yield at(call, _message(fraction))
 
 

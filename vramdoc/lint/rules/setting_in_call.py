@@ -9,6 +9,7 @@ from vramdoc.lint.bindings import Role
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.settings import VARIABLES
 from vramdoc.lint.source import Source, last_name
+from vramdoc.lint.timeline import IMPORTS_TORCH
 from vramdoc.lint.violation import Level
 
 ENVIRONMENT_ONLY = (
@@ -97,6 +98,7 @@ def check(source: Source, node: ast.AST) -> Iterator[Finding]:
             yield at(
                 node.value if node.arg else call,
                 f"{name} is read from the environment only; as an argument it has no effect or raises",
+                _level(source, call),
             )
 
 
@@ -116,11 +118,19 @@ def _splatted(source: Source, node: ast.AST) -> list[str]:
 
 
 def _declares(source: Source, call: ast.Call, name: str) -> bool:
-    """Whether the call goes to a function or class of this file that has such a parameter or field."""
-    if any(source.flow.parameter(function, name) for function in source.flow.called(call)):
-        return True
-    called = call.func.id if isinstance(call.func, ast.Name) else ""
-    return any(
-        isinstance(owner, ast.ClassDef) and owner.name == called
-        for owner in source.nodes.get(ast.ClassDef, ())
-    )
+    """Whether the call goes to a function or class of this file that has such a parameter, or takes any."""
+    for function in source.flow.called(call):
+        if function.args.kwarg is not None or source.flow.parameter(function, name):
+            return True
+    return isinstance(call.func, ast.Name) and call.func.id in source.flow.classes
+
+
+def _level(source: Source, call: ast.Call) -> Level:
+    """What an imported function does with the name is its own affair, unless its package is known to read none of these."""
+    name = source.qualname(call.func) or ""
+    root = call.func
+    while isinstance(root, (ast.Attribute, ast.Call, ast.Subscript)):
+        root = root.func if isinstance(root, ast.Call) else root.value
+    imported = isinstance(root, ast.Name) and root.id in source.imports
+    known = name.partition(".")[0] in IMPORTS_TORCH or name.startswith("subprocess.")
+    return Level.WARNING if imported and not known else Level.ERROR
