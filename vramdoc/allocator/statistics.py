@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 POOLS = ("all", "small_pool", "large_pool")
 
@@ -58,7 +59,7 @@ class PoolStat:
 class Statistics:
     """All counters of one device; attribute names are torch's key prefixes."""
 
-    BY_POOL = (
+    BY_POOL: ClassVar = (
         "active",
         "active_bytes",
         "allocated_bytes",
@@ -69,8 +70,8 @@ class Statistics:
         "reserved_bytes",
         "segment",
     )
-    OVERSIZE = ("oversize_allocations", "oversize_segments")
-    SCALARS = (
+    OVERSIZE: ClassVar = ("oversize_allocations", "oversize_segments")
+    SCALARS: ClassVar = (
         "num_alloc_retries",
         "num_device_alloc",
         "num_device_free",
