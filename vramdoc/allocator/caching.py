@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from math import floor
 from typing import Any
 
@@ -26,9 +25,9 @@ from vramdoc.allocator.errors import (
     out_of_memory,
     rejection,
 )
-from vramdoc.allocator.flat_hash import FlatHash, stream_hash
 from vramdoc.allocator.heap import EventSink, Heap
 from vramdoc.allocator.layout import returnable_bytes, segments, trace_entries
+from vramdoc.allocator.pending import PendingFrees
 from vramdoc.allocator.releases import rules_for
 from vramdoc.allocator.restore import restore_segments
 from vramdoc.allocator.scopes import Scope, Scopes
@@ -77,17 +76,7 @@ class CachingAllocator:
         self._heap.events = [] if history else None
         self._scopes = Scopes(self._heap, rules)
         self._first_max_split_size = config.max_split_size
-        self._pending: dict[int, list[Block]] = {}
-        """Blocks that wait for an event, by the stream whose event it is, in order of recording (cuda_events)."""
-        self._stream_hash = partial(stream_hash, device=device.index)
-        self._waiting = FlatHash(self._stream_hash)
-        """The streams in ``_pending``, in the order in which PyTorch visits them."""
-        self._held: dict[Block, None] = {}
-        """Blocks whose completion comes from outside, oldest first."""
-        self._used_in_capture: dict[Block, set[int]] = {}
-        """Streams recorded during a capture: they are done when it ends, so they need no event."""
-        self._deferred: list[Block] = []
-        """Blocks freed during a capture whose events wait until it ends."""
+        self._pending = PendingFrees(self._heap)
         if rules.whole_fraction_lifts_limit:
             self.set_per_process_memory_fraction(config.per_process_memory_fraction)
 
@@ -114,7 +103,7 @@ class CachingAllocator:
         if size >= LARGEST_TENSOR:
             raise OutOfMemory("CUDA out of memory. Tried to allocate more than 1EB memory.")
         if not self._scopes.capturing(stream):
-            self._process_events()
+            self._pending.process_events()
         heap, config = self._heap, self._heap.config
         rounded = round_size(size, config.roundup_power2_divisions)
         half = self._scopes.choose(rounded, stream, pool)
@@ -137,22 +126,12 @@ class CachingAllocator:
         if address == 0:
             return
         block = self._requested_free(address)
-        if not block.stream_uses:
-            self._heap.join_free(block)
-        elif self._scopes.capturing(self.current_stream):
-            self._deferred.append(block)
-        else:
-            self._insert_events(block)
+        self._pending.free(block, in_capture=self._scopes.capturing(self.current_stream))
 
     def record_stream(self, address: int, stream: int) -> None:
         """Say that ``stream`` uses the block, so that its free waits for that stream."""
-        block = self._allocated(address)
-        if stream != block.stream:
-            if block.stream_uses is None:
-                block.stream_uses = FlatHash(self._stream_hash)
-            block.stream_uses.add(stream)
-            if self._scopes.capturing(self.current_stream):
-                self._used_in_capture.setdefault(block, set()).add(stream)
+        in_capture = self._scopes.capturing(self.current_stream)
+        self._pending.use(self._allocated(address), stream, in_capture=in_capture)
 
     def hold(self, address: int) -> Block:
         """Free, but wait for ``complete``: how a replay puts a recorded free_completed where it was.
@@ -160,15 +139,12 @@ class CachingAllocator:
         A flush completes it as well, as it waits for every event.
         """
         block = self._requested_free(address)
-        block.event_count = 1
-        self._held[block] = None
+        self._pending.hold(block)
         return block
 
     def complete(self, block: Block) -> None:
         """Finish the free of a block from ``hold`` or ``restore``; nothing happens where a flush has done so."""
-        if block in self._held:
-            del self._held[block]
-            self._finish([block])
+        self._pending.complete(block)
 
     def empty_cache(self, pool: PoolId = DEFAULT_POOL) -> None:
         """torch.cuda.empty_cache(): complete pending frees and return all memory that is wholly free.
@@ -271,7 +247,7 @@ class CachingAllocator:
         if self._heap.total_allocated:
             raise UsageError("a layout can only be restored into an unused allocator")
         pending = restore_segments(self._heap, segments)
-        self._held = dict.fromkeys(pending)
+        self._pending.adopt(pending)
         return {block.address: block for block in pending}
 
     # Reports
@@ -469,62 +445,6 @@ class CachingAllocator:
             heap.stats.oversize_allocations.decrease(1)
         return block
 
-    def _insert_events(self, block: Block) -> None:
-        streams, block.stream_uses = block.stream_uses, None
-        assert streams is not None
-        block.event_count = len(streams)
-        for stream in streams:
-            self._waiting.add(stream)
-            self._pending.setdefault(stream, []).append(block)
-
-    def _insert_deferred_events(self) -> None:
-        deferred, self._deferred = self._deferred, []
-        for block in deferred:
-            done = self._used_in_capture.pop(block, set())
-            uses, block.stream_uses = block.stream_uses, FlatHash(self._stream_hash)
-            for stream in uses or ():
-                if stream not in done:
-                    block.stream_uses.add(stream)
-            self._insert_events(block)
-            if block.event_count == 0:
-                self._heap.join_free(block)
-
-    def _process_events(self) -> None:
-        """Complete the frees whose events are done; a stream's first unfinished event holds up those behind it."""
-        self._insert_deferred_events()
-        if not self._pending or not self.device.events_ready:
-            return
-
-        def still_waits(stream: int) -> bool:
-            self._finish(self._pending.pop(stream))
-            return False
-
-        self._waiting.visit(still_waits)
-
-    def _synchronize_and_free_events(self, only: PrivatePool | None = None) -> None:
-        """Wait for every event, or for those of one private pool."""
-        self._heap.stats.num_sync_all_streams += 1
-        self._insert_deferred_events()
-
-        def still_waits(stream: int) -> bool:
-            blocks = self._pending.pop(stream)
-            self._finish([block for block in blocks if only is None or block.pool.owner is only])
-            left = [block for block in blocks if only is not None and block.pool.owner is not only]
-            if left:
-                self._pending[stream] = left
-            return bool(left)
-
-        self._waiting.visit(still_waits)
-        if only is None:
-            held, self._held = list(self._held), {}
-            self._finish(held)
-
-    def _finish(self, blocks: list[Block]) -> None:
-        for block in blocks:
-            block.event_count -= 1
-            if block.event_count == 0:
-                self._heap.join_free(block)
-
     def _release_cached_blocks(self, pool: PoolId, stream: int) -> None:
         """Return what is wholly free: the default pools and unused private ones, or one unused private pool."""
         heap = self._heap
@@ -537,14 +457,14 @@ class CachingAllocator:
                     "captures_underway.empty()", "do it after the capture or scope"
                 )
         if pool == DEFAULT_POOL and not self._scopes.capturing(stream):
-            self._synchronize_and_free_events()
+            self._pending.synchronize()
             reclaim.release_blocks(heap, heap.large)
             reclaim.release_blocks(heap, heap.small)
         for private in self._scopes.freeable():
             if pool not in (DEFAULT_POOL, private.id):
                 continue
             if pool == private.id:
-                self._synchronize_and_free_events(private)
+                self._pending.synchronize(private)
             reclaim.release_blocks(heap, private.small)
             reclaim.release_blocks(heap, private.large)
         self._scopes.forget_empty()
