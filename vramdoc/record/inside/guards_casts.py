@@ -1,7 +1,7 @@
 """Guard: bytes of device tensors that a dtype conversion made, by line of code.
 
-It sees the conversions that Python code asks for (``to``, ``float``, ``half`` ...). What autocast or an operator converts within
-itself it does not see.
+It counts the first ones of a run (``MOST_CONVERSIONS``), and only those that Python code asks for (``to``, ``float``, ``half`` ...).
+What autocast or an operator converts within itself it does not see.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -19,6 +19,10 @@ import torch
 from vramdoc.record.inside.user_line import calling_frame, is_library
 
 _CONVERSIONS = ("to", "type", "float", "double", "half", "bfloat16")
+MOST_CONVERSIONS = 10_000
+"""Counted, then the guard takes itself off. A conversion costs 3 µs more under it, which a decoder's step would feel for ever; the
+lines that convert show themselves in the first steps."""
+
 _MOST_LINES = 100
 Observe = Callable[..., None]
 
@@ -36,44 +40,71 @@ class _Tally:
 
 def install() -> Callable[[Observe], None]:
     """Watch the conversions; returns what reports the lines with the most bytes, at the end."""
-    tallies: dict[_Place, _Tally] = {}
+    watch = _Watch()
     for method in _CONVERSIONS:
-        _watch(method, tallies)
+        watch.put_on(method)
 
     def report(observe: Observe) -> None:
-        for (file, line, source, target), (size, count) in _by_line(tallies)[:_MOST_LINES]:
+        for (file, line, source, target), (size, count) in _by_line(watch.tallies)[:_MOST_LINES]:
             observe(
-                "cast", file=file, line=line, source=source, target=target, bytes=size, count=count
+                "cast",
+                file=file,
+                line=line,
+                source=source,
+                target=target,
+                bytes=size,
+                count=count,
+                complete=watch.left > 0,
             )
 
     return report
 
 
-def _watch(method: str, tallies: dict[_Place, _Tally]) -> None:
-    original = getattr(torch.Tensor, method)
-    tensor = torch.Tensor
+class _Watch:
+    """The watched methods, and what they have counted."""
 
-    @functools.wraps(original)
-    def watched(self: torch.Tensor, *arguments: Any, **options: Any) -> Any:
-        result = original(self, *arguments, **options)
-        if result is self or not isinstance(result, tensor):
+    def __init__(self) -> None:
+        self.tallies: dict[_Place, _Tally] = {}
+        self.left = MOST_CONVERSIONS
+        self._watched: dict[str, Any] = {}
+
+    def put_on(self, method: str) -> None:
+        original = getattr(torch.Tensor, method)
+        tensor = torch.Tensor
+
+        @functools.wraps(original)
+        def watched(self_: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+            result = original(self_, *arguments, **options)
+            if result is self_ or not isinstance(result, tensor):
+                return result
+            source, target = self_.dtype, result.dtype
+            if source is not target and result.is_cuda and self.left:
+                self._count(sys._getframe(1), source, target, result.nbytes)  # noqa: SLF001 # the documented way to a frame
             return result
-        source, target = self.dtype, result.dtype
-        if source is not target and result.is_cuda:
-            frame = sys._getframe(1)  # noqa: SLF001 # the documented way to a frame
-            code = frame.f_code
-            if is_library(code):
-                frame = calling_frame(frame) or frame
-                code = frame.f_code
-            place = id(code), frame.f_lasti, source, target
-            tally = tallies.get(place)
-            if tally is None:
-                tally = tallies[place] = _Tally(code)
-            tally.bytes += result.nbytes
-            tally.count += 1
-        return result
 
-    setattr(torch.Tensor, method, watched)
+        self._watched[method] = watched
+        setattr(torch.Tensor, method, watched)
+
+    def _count(self, frame: FrameType, source: torch.dtype, target: torch.dtype, size: int) -> None:
+        code = frame.f_code
+        if is_library(code):
+            frame = calling_frame(frame) or frame
+            code = frame.f_code
+        place = id(code), frame.f_lasti, source, target
+        tally = self.tallies.get(place)
+        if tally is None:
+            tally = self.tallies[place] = _Tally(code)
+        tally.bytes += size
+        tally.count += 1
+        self.left -= 1
+        if not self.left:
+            self._take_off()
+
+    def _take_off(self) -> None:
+        """Leave the methods as they were found: inherited. One that somebody else has wrapped since stays."""
+        for method, watched in self._watched.items():
+            if vars(torch.Tensor).get(method) is watched:
+                delattr(torch.Tensor, method)
 
 
 _Line = tuple[str, int, str, str]

@@ -22,28 +22,29 @@ def install(observe: Observe) -> None:
     original = torch.Tensor.__setitem__
     seen: set[tuple[Any, Any]] = set()
 
+    tensor = torch.Tensor
+
     @functools.wraps(original)
     def watched(self: torch.Tensor, key: Any, value: Any) -> None:
         original(self, key, value)
-        # A decoder comes here twice a layer and token: what cannot overflow is let go first.
-        if key.__class__ is slice:
-            if not key.start:
+        # A decoder comes here twice a layer and token: what cannot overflow is let go first, and nothing is called.
+        kind = key.__class__
+        if kind is tuple:
+            for part in key:
+                if part.__class__ is slice and part.start:
+                    break
+            else:
                 return
-        elif key.__class__ is not tuple or not _has_start(key):
+        elif kind is slice and key.start:
+            key = (key,)
+        else:
             return
-        if isinstance(value, torch.Tensor):
-            found = _past_the_end(self.shape, key if key.__class__ is tuple else (key,))
+        if isinstance(value, tensor):
+            found = _past_the_end(self.shape, key)
             if found is not None and value.numel():
                 _report(observe, seen, self, *found)
 
     torch.Tensor.__setitem__ = watched
-
-
-def _has_start(key: tuple[Any, ...]) -> bool:
-    for part in key:  # noqa: SIM110 # any() with a generator takes three times as long
-        if part.__class__ is slice and part.start:
-            return True
-    return False
 
 
 def _past_the_end(shape: Sequence[int], key: tuple[Any, ...]) -> tuple[int, slice] | None:

@@ -84,7 +84,10 @@ class Script:
                     stacks=self.settings.stacks,
                 )
                 self._watch = Watch(
-                    self.recorder.checkpoint, self._end_by_signal, self.settings.every_s
+                    self.recorder.checkpoint,
+                    self.recorder.expected_checkpoint_s,
+                    self._end_by_signal,
+                    self.settings.every_s,
                 )
                 self._watch.start()
 

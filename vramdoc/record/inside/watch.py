@@ -12,6 +12,7 @@ import select
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 
@@ -21,7 +22,7 @@ FIRST_S = 5.0
 """The first snapshot by the clock: early enough for a short run, late enough that most scripts never pay for one."""
 
 COST_SHARE = 0.01
-"""Of the program's time, spent on snapshots by the clock at most."""
+"""Of the program's time, spent on snapshots by the clock at most; where one is expected to take more, it waits."""
 
 _TAKEN = tuple(
     getattr(signal, name)
@@ -31,15 +32,17 @@ _TAKEN = tuple(
 
 
 class Watch:
-    """``snapshot`` writes one and returns the seconds it took; ``end`` completes the recording for the signal given."""
+    """``snapshot`` writes one, ``expected_s`` says how long that would take, ``end`` completes the recording for a signal."""
 
     def __init__(
         self,
-        snapshot: Callable[[], float],
+        snapshot: Callable[[], None],
+        expected_s: Callable[[], float],
         end: Callable[[int], None],
         every_s: float | None,
     ) -> None:
-        self._snapshot, self._end, self._every_s = snapshot, end, every_s
+        self._snapshot, self._expected_s, self._end = snapshot, expected_s, end
+        self._every_s = every_s
         receiver, sender = socket.socketpair()
         sender.settimeout(0)
         self._receiver, self._sender = (
@@ -80,15 +83,19 @@ class Watch:
             self._react(number)
 
     def _run(self) -> None:
+        last = time.monotonic()
         pause = self._every_s or FIRST_S
         while True:
             ready, _, _ = select.select([self._receiver], [], [], pause)
             if ready:
                 for number in self._receiver.recv(64):
                     self._react(number)
-            else:
-                cost = self._snapshot()
-                pause = self._every_s or max(FIRST_S, cost / COST_SHARE)
+                continue
+            waited = time.monotonic() - last
+            pause = still_to_wait(waited, self._expected_s()) if self._every_s is None else 0.0
+            if not pause:
+                self._snapshot()
+                last, pause = time.monotonic(), self._every_s or FIRST_S
 
     def _react(self, number: int) -> None:
         # The program may have put a handler of its own there since.
@@ -99,6 +106,11 @@ class Watch:
             _die_of(number)
         else:
             self._snapshot()
+
+
+def still_to_wait(waited_s: float, expected_s: float) -> float:
+    """Seconds until a snapshot of that cost takes no more than its share of the time since the last one."""
+    return max(expected_s / COST_SHARE - waited_s, 0.0)
 
 
 def _die_of(number: int) -> None:
