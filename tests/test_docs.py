@@ -89,7 +89,12 @@ def test_the_report_in_the_readme_is_the_real_one(folder: Path) -> None:
     ]
     command, _, expected = report.partition("\n")
     done = run(command.removeprefix("$ "), folder)
-    assert done.stdout.strip() == expected.strip()
+    assert without_release(done.stdout) == without_release(expected)
+
+
+def without_release(report: str) -> str:
+    """The figures do not hang on the torch release that happens to be installed; its name does."""
+    return re.sub(r"torch \S+", "torch ...", report.strip())
 
 
 def test_pages_made_from_the_code_are_current() -> None:

@@ -186,7 +186,7 @@ def test_on_a_dask_cluster_of_which_a_worker_is_killed_the_result_is_the_local_o
     killed: list[int] = []
     with (
         distributed.LocalCluster(
-            n_workers=3, threads_per_worker=1, processes=True, dashboard_address=None,
+            n_workers=3, threads_per_worker=1, processes=True, dashboard_address=":0",
             local_directory=str(tmp_path), silence_logs=50,
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
@@ -215,7 +215,7 @@ def test_the_command_gives_one_table_locally_and_on_dask_and_goes_on_after_an_in
     kept = sorted((tmp_path / "kept").glob("*.json"))
     assert len(kept) == RANKS
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None,
+        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0",
         local_directory=str(tmp_path), silence_logs=50,
     ) as cluster:  # fmt: skip
         dask = vramdoc(

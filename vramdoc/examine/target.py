@@ -6,6 +6,7 @@ It opens as little as it must and judges nothing.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,8 @@ from vramdoc.errors import UnreadableInput, UsageError
 SNIFFED_BYTES = 64 * 1024
 """Enough for any header that tells formats apart; a bigger head would only cost time on slow disks."""
 
+TEXT_SUFFIXES = (".log", ".txt", ".out", ".err")
+"""Endings of crash texts; some file systems mark every file as executable."""
 SNAPSHOT_SUFFIXES = (".pickle", ".pkl", ".json", ".gz")
 
 KINDS = "a .safetensors file, a *.safetensors.index.json, a Hugging Face folder, an allocator snapshot (.pickle, .json, .gz), a recording folder, or a crash text"
@@ -79,7 +82,7 @@ def recognise_all(words: Sequence[str]) -> Target:
     if len(words) == 1:
         target = recognise(words[0])
         return replace(target, sources=_script_beside(target)) if target.path else target
-    if Path(words[0]).is_file() and all(_is_script(word) for word in words[1:]):
+    if _is_document(words[0]) and all(_is_script(word) for word in words[1:]):
         target = recognise(words[0])
         if target.kind == "crash-text" and not _is_script(words[0]):
             return replace(target, sources=tuple(Path(word) for word in words[1:]))
@@ -93,6 +96,13 @@ def recognise_all(words: Sequence[str]) -> Target:
         paths = tuple(Path(word) for word in words)
         return Target(kind="snapshots", path=None, paths=paths, label=f"{len(paths)} snapshots")
     return command_target(words)
+
+
+def _is_document(word: str) -> bool:
+    """A file that nobody starts: ``python script.py`` is a program, ``crash.log script.py`` is none."""
+    path = Path(word)
+    startable = path.suffix.lower() in {".exe", ".bat", ".cmd"} or os.access(path, os.X_OK)
+    return path.is_file() and (not startable or path.suffix.lower() in TEXT_SUFFIXES)
 
 
 def _is_script(word: str) -> bool:
