@@ -141,3 +141,15 @@ def test_a_real_public_encoder_runs_through_transformers(vramdoc) -> None:
     report = diagnosed(vramdoc, model, "--gpu", "rtx4090", expect=0)
     assert report["workload"]["name"] == "encode"
     assert report["facts"]["weights"] > 40 << 20
+
+
+def test_a_program_that_was_killed_is_said_to_have_been_killed(vramdoc, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, signal, torch\nx = torch.ones(8, device='cuda')\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = vramdoc("diagnose", "--gpu", "2GiB", "--", sys.executable, script)
+    assert done.returncode == 3, done.stdout
+    assert "The program was ended by SIGKILL, not by an error of its own." in " ".join(
+        done.stdout.split()
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +56,18 @@ def _headline(primary: str, verdicts: Sequence[Verdict], facts: Sequence[Fact], 
     if primary == HEALTHY:
         return _healthy(facts, case)
     if primary == UNDECIDED:
-        return _undecided(verdicts)
+        return _killed(case) or _undecided(verdicts)
     return next(verdict.summary for verdict in verdicts if verdict.id == primary)
+
+
+def _killed(case: Case) -> str:
+    """How a signal ended the program, with what the recorder found out about it; empty where none did."""
+    if case.manifest is None or case.manifest.exit.signal is None:
+        return ""
+    number = case.manifest.exit.signal
+    name = next((s.name for s in signal.Signals if s.value == number), f"signal {number}")
+    told = " ".join(note for note in case.manifest.notes if name in note)
+    return f"The program was ended by {name}, not by an error of its own. {told}".strip()
 
 
 def _undecided(verdicts: Sequence[Verdict]) -> str:
