@@ -30,7 +30,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--context", type=int, default=8192)
-    context = parser.parse_args().context
+    parser.add_argument("--shapes", default=",".join(CASES), help="some of them, by commas")
+    parser.add_argument("--gpus", default=",".join(GPUS))
+    arguments = parser.parse_args()
+    context, shapes, gpus = (
+        arguments.context,
+        arguments.shapes.split(","),
+        arguments.gpus.split(","),
+    )
 
     from examples.make_model import configured, write
     from vramdoc.capacity.plan import plan_capacity
@@ -41,26 +48,31 @@ def main() -> None:
         "| Shape | GPU | KV a token | Computed | Ran through | Ended out of memory | Reserved/active at the border |"
     )
     print("|:--|:--|--:|--:|--:|--:|--:|")
-    for shape, kept in CASES.items():
-        for gpu, layers in zip(GPUS, kept, strict=True):
-            with tempfile.TemporaryDirectory() as folder:
-                model = Path(folder) / shape
-                model.mkdir()
-                write(model / "model.safetensors", shape, "BF16", layers)
-                (model / "config.json").write_text(json.dumps(configured(shape, layers)))
-                request = CapacityRequest(
-                    target=str(model), contexts=(context,), sessions=(1,), alternatives=False
-                )
-                started = time.time()
-                plan = plan_capacity(
-                    request, read_checkpoint(model), runner(gpu, Path(folder) / "recordings")
-                )
-            border = plan.borders[0]
-            name = shape if layers is None else f"{shape}, {layers} layers"
-            beyond = "more than was searched" if border.open_ended else border.sessions + 1
-            ratio = border.reserved_peak / max(1, border.active_peak)
-            print(f"| {name} | {gpu} | {plan.kv_bytes_per_token / 1024:.1f} KiB | {border.computed} | {border.sessions} | {beyond} | {ratio:.3f} |", flush=True)  # fmt: skip
-            print(f"{name} on {gpu}: {time.time() - started:.0f} s", file=sys.stderr)
+    chosen = [
+        (shape, gpu, layers)
+        for shape in shapes
+        for gpu, layers in zip(GPUS, CASES[shape], strict=True)
+        if gpu in gpus
+    ]
+    for shape, gpu, layers in chosen:
+        with tempfile.TemporaryDirectory() as folder:
+            model = Path(folder) / shape
+            model.mkdir()
+            write(model / "model.safetensors", shape, "BF16", layers)
+            (model / "config.json").write_text(json.dumps(configured(shape, layers)))
+            request = CapacityRequest(
+                target=str(model), contexts=(context,), sessions=(1,), alternatives=False
+            )
+            started = time.time()
+            plan = plan_capacity(
+                request, read_checkpoint(model), runner(gpu, Path(folder) / "recordings")
+            )
+        border = plan.borders[0]
+        name = shape if layers is None else f"{shape}, {layers} layers"
+        beyond = "more than was searched" if border.open_ended else border.sessions + 1
+        ratio = border.reserved_peak / max(1, border.active_peak)
+        print(f"| {name} | {gpu} | {plan.kv_bytes_per_token / 1024:.1f} KiB | {border.computed} | {border.sessions} | {beyond} | {ratio:.3f} |", flush=True)  # fmt: skip
+        print(f"{name} on {gpu}: {time.time() - started:.0f} s", file=sys.stderr)
 
 
 if __name__ == "__main__":
