@@ -27,7 +27,7 @@ AllocConf = Annotated[
 ]
 Workload = Annotated[
     Optional[str],
-    typer.Option("--workload", help="chat, prefill, load, encode, train or serve."),
+    typer.Option("--workload", help="chat, prefill, fill, load, encode, train or serve."),
 ]
 Context = Annotated[
     Optional[str], typer.Option("--context", help="Tokens a conversation grows to, e.g. 2048, 8k.")

@@ -8,7 +8,7 @@ from typing import Any
 from vramdoc.errors import UsageError
 from vramdoc.units import parse_bytes, parse_count
 
-WORKLOADS = ("chat", "prefill", "load", "encode", "train", "serve")
+WORKLOADS = ("chat", "prefill", "fill", "load", "encode", "train", "serve")
 CACHES = ("dynamic", "static", "chunked", "paged", "sliding", "int8", "int4", "offloaded")
 DTYPES = ("float32", "float16", "bfloat16")
 

@@ -54,7 +54,7 @@ def plan(question: Question) -> Answer:
     """
     checkpoint = read_checkpoint(question.model)
     gpu, _sentence = choose_gpu(question.gpu)
-    request = CapacityRequest(target=str(question.model.resolve()), **question.fields)
+    request = CapacityRequest(target=str(question.model.absolute()), **question.fields)
     run = runner(
         gpu,
         question.recordings,
@@ -106,7 +106,7 @@ def serve(question: Question, spec_fields: Mapping[str, Any]) -> dict[str, Any]:
     from vramdoc.record.launch import run_workload
 
     gpu, _sentence = choose_gpu(question.gpu)
-    spec = WorkloadSpec(target=str(question.model.resolve()), name="serve", **spec_fields)
+    spec = WorkloadSpec(target=str(question.model.absolute()), name="serve", **spec_fields)
     recording = run_workload(
         spec,
         gpu=gpu,

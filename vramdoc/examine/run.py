@@ -60,7 +60,7 @@ def model_runner(request: DiagnoseRequest) -> Runner:
     checkpoint = read_checkpoint(request.target.path)
     gpu, sentence = choose_gpu(request.gpu)
     spec = WorkloadSpec(
-        target=str(request.target.path.resolve()), name=default_workload(checkpoint)
+        target=str(request.target.path.absolute()), name=default_workload(checkpoint)
     )
     spec = replace(spec, **request.workload)
 
