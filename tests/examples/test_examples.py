@@ -108,7 +108,7 @@ def test_an_8b_model_does_not_fit_a_12_gb_card_and_the_report_says_by_how_much(
 ) -> None:
     report = diagnosed(vramdoc, llama_8b, "--gpu", "rtx3060", expect=1)
     assert report["primary"] == "true-capacity"
-    shortage = evidence(report, "true-capacity")["model_short_by"]
+    shortage = evidence(report, "true-capacity")["weights_lack"]
     weights = 8_030_261_248 * 2
     total = report["facts"]["device_total"]
     assert weights - total < shortage < weights - total + 2 * GIB
@@ -121,7 +121,7 @@ def test_a_70b_model_does_not_fit_an_h100(vramdoc, tmp_path: Path) -> None:
     subprocess.run(make, check=True, capture_output=True)
     report = diagnosed(vramdoc, path, "--gpu", "h100", expect=1)
     assert report["primary"] == "true-capacity"
-    assert evidence(report, "true-capacity")["model_short_by"] > 50 * GIB
+    assert evidence(report, "true-capacity")["weights_lack"] > 50 * GIB
 
 
 def test_two_runs_give_the_same_json_but_for_times(vramdoc, tiny_model: Path) -> None:

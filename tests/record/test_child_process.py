@@ -127,10 +127,14 @@ print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"]).pi
 
 def test_an_exception_here_ends_the_child(run: Run, monkeypatch) -> None:
     monkeypatch.setattr(child_process, "GRACE_S", 0.3)
-
+    # A shell starts its background jobs with SIGINT ignored, and Python then leaves it so.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     run.reports = Interrupting(run.reports)
-    with pytest.raises(KeyboardInterrupt):
-        run("import os, time; print(os.getpid(), flush=True); time.sleep(99)")
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run("import os, time; print(os.getpid(), flush=True); time.sleep(99)")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert gone(int(run.reports[0]))
 
 
