@@ -181,21 +181,23 @@ class Script:
         self._complete(_ending_of(error))
 
     def _complete(self, ending: Exit) -> None:
+        """Finish the recording once. Whoever comes second waits for the first: a SIGTERM must not end a half-written one."""
         with self._lock:
             recorder, self.recorder, self._ended = self.recorder, None, True
-        if recorder is None:
-            return
-        try:
-            marks.end()
-            if device_in_use() is not None and not is_history_on():
-                recorder.note(
-                    "The program switched torch's memory history off: there are no events."
-                )
-            index = device_in_use()
-            recorder.finish(ending, None if index is None else self._device(index))
-            self._drop_empty_fatal_file(recorder.folder)
-        except Exception as error:  # noqa: BLE001 # the program is over; its status must not change
-            _say(error)
+            if recorder is None:
+                return
+            try:
+                self._finish_recorder(recorder, ending)
+            except Exception as error:  # noqa: BLE001 # the program is over; its status must not change
+                _say(error)
+
+    def _finish_recorder(self, recorder: Recorder, ending: Exit) -> None:
+        marks.end()
+        if device_in_use() is not None and not is_history_on():
+            recorder.note("The program switched torch's memory history off: there are no events.")
+        index = device_in_use()
+        recorder.finish(ending, None if index is None else self._device(index))
+        self._drop_empty_fatal_file(recorder.folder)
 
     def _drop_empty_fatal_file(self, folder: Path) -> None:
         if self._fatal is not None:
