@@ -18,6 +18,7 @@ from tests.diagnose.builders import (
     text_case,
     verdict,
 )
+from vramdoc.diagnose.engine import judge, primary
 from vramdoc.diagnose.verdict import Confidence, Outcome, Severity
 from vramdoc.evidence.case import Case
 from vramdoc.evidence.oom import OomAnatomy
@@ -360,3 +361,32 @@ def test_a_setting_passed_in_a_call_leads_when_the_error_is_about_it():
 def test_an_exit_without_a_message_is_a_failure_without_a_cause():
     case = recording(manifest(exit=Exit(kind=ExitKind.EXCEPTION, message="ValueError: no")))
     assert leading(case) == "undecided"
+
+
+TIGHT = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 24.00 GiB of which "
+    "1.00 GiB is free. Of the allocated memory 22.00 GiB is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated."
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "id_"),
+    [
+        ("GPU memory grows with every message of the chat until this:", "kv-growth"),
+        ("The memory keeps increasing for each new question.", "kv-growth"),
+        ("Memory usage is constant; every question is answered.", "true-capacity"),
+        ("The memory grows with every training iteration.", "true-capacity"),
+        ("My memory of every turn of this conversation is dim.", "true-capacity"),
+    ],
+)
+def test_growth_with_every_turn_that_a_person_reports_points_at_the_conversation(
+    said: str, id_: str
+):
+    case = text_case(f"{said}\n{TIGHT}")
+    verdicts = judge(case)
+    assert primary(verdicts, case) == id_
+
+
+def test_reported_growth_without_a_failure_decides_nothing():
+    case = text_case("GPU memory grows with every message of the chat.")
+    assert primary(judge(case), case) == "undecided"

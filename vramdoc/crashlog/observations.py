@@ -1,4 +1,4 @@
-"""Figures that stand beside a failure: rows of gpustat and nvidia-smi, host memory in use, an engine's KV-cache room.
+"""What stands beside a failure: rows of gpustat and nvidia-smi, host memory in use, an engine's KV-cache room, growth that a person reports.
 
 They are circumstances with numbers, no failures. The table has the form of ``wordings``.
 """
@@ -27,6 +27,7 @@ OBSERVATIONS: tuple[Wording, ...] = (
     _w("memory-use", "logged", "em", rf"\b(?:(?:GPU|CUDA|cuda|gpu)[ _]?)?(?:[Mm]em(?:ory)?|max_mem|MEM)(?:[ _](?:allocated|alloc|usage|used|in use))?\s{{0,3}}[:=]\s{{0,3}}(?P<used>{SIZE})"),
     _w("memory-use", "deepspeed", "MA ", r"\bMA (?P<used_gib>[\d.]+) GB"),
     _w("host-use", "deepspeed", "CPU Virtual Memory", r"CPU Virtual Memory:\s+used = (?P<used_gib>[\d.]+) GB, percent = (?P<percent>[\d.]+)%"),
+    _w("growth-told", "per turn", "emory", r"\b[Mm]emory\b[^.\n]{0,60}\b(?:rises|grows|increases|climbs|goes up|keeps (?:rising|growing|increasing|climbing))\b[^.\n]{0,40}\b(?:each|every|per)\b[^.\n]{0,20}\b(?:turn|round|message|question|reply|answer|conversation|chat|dialogue|prompt)"),
     _w("kv-room", "vllm-blocks", "GPU blocks", r"# (?:GPU|cuda) blocks: (?P<blocks>\d+)"),
     _w("kv-room", "vllm-tokens", "KV cache size", r"GPU KV cache size: (?P<tokens>[\d,]+) tokens"),
     _w("kv-room", "vllm-memory", "Available KV cache memory", rf"Available KV cache memory: (?P<available>{SIZE})"),

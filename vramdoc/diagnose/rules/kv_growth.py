@@ -22,7 +22,7 @@ from vramdoc.diagnose.rule import Rule
 from vramdoc.diagnose.shortage import STRONG_SHARE, Shortage, shortage
 from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
 from vramdoc.evidence.case import Case
-from vramdoc.facts import Fact
+from vramdoc.facts import Fact, Source
 from vramdoc.record.recording import Phase
 
 ID = "kv-growth"
@@ -60,6 +60,9 @@ def judge(case: Case) -> Verdict:
     found = shortage(case)
     if found is not None and (line := _growing_line(log)):
         return _growing(case, found, line)
+    told = next((o for o in log.observations if o.kind == "growth-told"), None)
+    if found is not None and told is not None:
+        return _told(case, found, told)
     if found is not None or unnumbered(case):
         return undecided(
             ID,
@@ -136,6 +139,27 @@ def _growing(case: Case, found: Shortage, line: Fact) -> Verdict:
         ID,
         f"The request of {size(found.balance.requested)} that failed was for a KV cache that grows by concatenation ({line.where}): old and new copy live together, and every conversation adds to it.",
         (line, *figures(case, found, "live", "short")),
+        confidence=Confidence.MEDIUM,
+        severity=Severity.ERROR if leads else Severity.WARNING,
+        explains=found.balance.requested,
+        notes=(
+            *(remarks(case, found) if leads else ()),
+            "Bound the history, or allocate the cache once (static or paged).",
+        ),
+    )
+
+
+def _told(case: Case, found: Shortage, told: Incident) -> Verdict:
+    """A person says that memory rises with every turn: what the text asked for, and all that a message cannot show."""
+    leads = found.leading in _LEADERS and found.idle_share < STRONG_SHARE
+    where = f"characters {told.start}-{told.end}"
+    return confirmed(
+        ID,
+        f"Memory is reported to rise with every turn, so it was the conversation that outgrew the room: the request of {size(found.balance.requested)} came on top of all turns before it.",
+        (
+            Fact("reported_growth", told.text, "text", Source.READ, where),
+            *figures(case, found, "live", "short"),
+        ),
         confidence=Confidence.MEDIUM,
         severity=Severity.ERROR if leads else Severity.WARNING,
         explains=found.balance.requested,
