@@ -188,7 +188,7 @@ def _mark(screen: Screen, row: ConfigRow) -> Text:
 
 
 def _sentence(comparison: Comparison) -> str:
-    return f"{comparison.sentence[:1].upper()}{comparison.sentence[1:]}."
+    return f"{comparison.sentence}."
 
 
 def _remarks(comparison: Comparison, *, reruns: bool) -> list[str]:

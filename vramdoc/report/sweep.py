@@ -181,7 +181,7 @@ def render_sweep_markdown(sweep: Sweep, *, include_private: bool = False) -> str
 
 
 def _sentence(sweep: Sweep) -> str:
-    return f"{sweep.sentence[:1].upper()}{sweep.sentence[1:]}."
+    return f"{sweep.sentence}."
 
 
 def _remarks(sweep: Sweep) -> list[str]:
