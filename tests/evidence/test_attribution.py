@@ -85,7 +85,7 @@ def test_native_code_alone_and_no_stack_are_said_to_be_unknown():
         ["/home/jane/a.py", "/home/john/b.py"],
         ["/home/jane/train.py", "/tmp/x.py"],
         [r"C:\Users\jane\a.py", r"C:\Users\jane\sub\b.py"],
-        ["/root/a.py", "/root/b/c.py"],
+        ["/srv/a.py", "/srv/b/c.py"],
     ],
 )
 def test_no_path_shows_more_than_its_last_folder_when_files_lie_apart(paths):
