@@ -88,3 +88,15 @@ def test_nothing_recorded_is_one_line(vramdoc) -> None:
     done = vramdoc("compare-alloc-configs")
     assert done.returncode == 2
     assert "vramdoc record" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["table", "table.jpg", "there.png"])
+def test_a_picture_that_could_not_be_written_is_refused_before_any_work(
+    vramdoc, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "there.png").write_bytes(b"mine")
+    done = vramdoc("compare-alloc-configs", "--plot", name)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert name in done.stderr
+    assert (tmp_path / "there.png").read_bytes() == b"mine"

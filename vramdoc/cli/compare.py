@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -12,6 +13,8 @@ from vramdoc.cli import options
 
 if TYPE_CHECKING:
     from vramdoc.examine.sweep import SweepRequest
+
+PICTURES = (".png", ".svg")
 
 
 def compare_alloc_configs(
@@ -87,6 +90,8 @@ def compare_alloc_configs(
     from vramdoc.report import comparison as pages
 
     wanted = "json" if json_output else choice("--format", output_format, pages.FORMATS)
+    if plot is not None:
+        _check_picture(plot, force=force)
     if fraction is not None and not 0 < fraction <= 1:
         raise UsageError(f"--fraction {fraction} is not between 0 and 1")
     words = tuple(target or ())
@@ -130,27 +135,17 @@ def compare_alloc_configs(
                 progress=show_progress,
             )
         )
-    screen = terminal.terminal_of(sys.stdout)
-    if wanted == "json":
-        text = pages.render_comparison_json(table, include_private=include_private)
-    elif wanted == "markdown":
-        text = pages.render_comparison_markdown(table, include_private=include_private)
-    else:
-        text = pages.render_comparison(
-            table,
-            width=screen.width,
-            colour=screen.colour,
-            ascii_only=screen.ascii_only,
-            include_private=include_private,
-        )
-    terminal.show(text)
+    renderers = (
+        pages.render_comparison_json,
+        pages.render_comparison_markdown,
+        pages.render_comparison,
+    )
+    _show(table, wanted, renderers, include_private=include_private)
     if plot is not None:
         from vramdoc.report.plots import plot_comparison
 
         pictures = plot_comparison(table)
-        chosen = next((name for name in pictures if name.endswith(plot.suffix.lower())), None)
-        if not plot.suffix or chosen is None:
-            raise UsageError(f"{plot} is neither .png nor .svg")
+        chosen = next(name for name in pictures if name.endswith(plot.suffix.lower()))
         terminal.write_file(plot, pictures[chosen], force=force)
 
 
@@ -164,13 +159,28 @@ def _sweep(request: SweepRequest, wanted: str, *, include_private: bool) -> None
 
     with terminal.progress() as show_progress:
         table = sweep_configs(replace(request, progress=show_progress))
-    screen = terminal.terminal_of(sys.stdout)
+    renderers = (pages.render_sweep_json, pages.render_sweep_markdown, pages.render_sweep)
+    _show(table, wanted, renderers, include_private=include_private)
+
+
+def _show(
+    table: Any,
+    wanted: str,
+    renderers: tuple[Callable[..., str], Callable[..., str], Callable[..., str]],
+    *,
+    include_private: bool,
+) -> None:
+    """Write a table to stdout; ``renderers`` are those of JSON, Markdown and the terminal."""
+    from vramdoc.cli import terminal
+
+    as_json, as_markdown, for_terminal = renderers
     if wanted == "json":
-        text = pages.render_sweep_json(table, include_private=include_private)
+        text = as_json(table, include_private=include_private)
     elif wanted == "markdown":
-        text = pages.render_sweep_markdown(table, include_private=include_private)
+        text = as_markdown(table, include_private=include_private)
     else:
-        text = pages.render_sweep(
+        screen = terminal.terminal_of(sys.stdout)
+        text = for_terminal(
             table,
             width=screen.width,
             colour=screen.colour,
@@ -178,3 +188,13 @@ def _sweep(request: SweepRequest, wanted: str, *, include_private: bool) -> None
             include_private=include_private,
         )
     terminal.show(text)
+
+
+def _check_picture(plot: Path, *, force: bool) -> None:
+    """Refuse, before any work is done, a picture that could not be written after it."""
+    from vramdoc.errors import UsageError
+
+    if plot.suffix.lower() not in PICTURES:
+        raise UsageError(f"{plot} is neither .png nor .svg")
+    if plot.exists() and not force:
+        raise UsageError(f"{plot} exists", "use --force to overwrite it")
