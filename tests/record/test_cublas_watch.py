@@ -58,14 +58,6 @@ def test_it_goes_before_what_is_preloaded_already(tmp_path: Path) -> None:
     ] == (f"{library}:libother.so")
 
 
-def test_it_is_compiled_once(tmp_path: Path) -> None:
-    library = build_watch(tmp_path)
-    assert library is not None
-    compiled = library.stat().st_mtime_ns
-    assert build_watch(tmp_path, {"PATH": ""}) == library
-    assert library.stat().st_mtime_ns == compiled
-
-
 @pytest.mark.parametrize(
     "environment", [{"PATH": ""}, {"CC": "no-such-compiler", "PATH": "/usr/bin"}, {"CC": "false"}]
 )

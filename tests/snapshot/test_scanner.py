@@ -1,7 +1,6 @@
 """The compiled scanner reads what the reference reads, from pieces of any size, and refuses the same files."""
 
 import io
-import os
 import pickle
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.snapshot.plain import FRAMES, assert_same, event, pickled, snapshot, snapshots
-from vramdoc.snapshot.scanner.library import build_scanner, scanner_library
+from vramdoc.snapshot.scanner.library import scanner_library
 from vramdoc.snapshot.scanner.scan import scan
 from vramdoc.snapshot.schema import snapshot_from_plain
 from vramdoc.snapshot.unpickle import unpickle
@@ -79,11 +78,3 @@ def test_a_trace_as_torchscript_pickles_it_reads_the_same():
     assert pickle.loads(content)["device_traces"][0][0]["addr"] == 0x7F0000000000
     assert scanned(content).traces[0][0].address == 0x7F0000000000
     assert_same(scanned(content), referenced(content))
-
-
-def test_it_is_built_once_and_not_without_a_compiler(tmp_path):
-    assert build_scanner(cache=tmp_path / "a", environment={"PATH": ""}) is None
-    built = build_scanner(cache=tmp_path / "b", environment=os.environ)
-    assert built is not None
-    assert build_scanner(cache=tmp_path / "b", environment={"PATH": ""}) == built
-    assert [entry.name for entry in built.parent.iterdir()] == [built.name]

@@ -1,26 +1,28 @@
-"""Build the small library that sees cuBLAS handles being created, and preload it into a recorded program.
+"""Preload the small library that sees cuBLAS handles being created into a recorded program.
 
-It is compiled on first use into the user's cache. Without a C compiler, or off Linux, there is none, and the recording says so:
-the program itself never depends on it.
+Without a C compiler, or off Linux, there is none, and the recording says so: the program itself never depends on it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
-SOURCE = Path(__file__).parent / "inside" / "cublas_watch.c"
-LIBRARY = "libvramdoc_cublas_watch.so"
-_FLAGS = ("-std=c11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
+from vramdoc.errors import VramdocError
+from vramdoc.native import Library, build
+
+WATCH = Library(
+    title="the cuBLAS watch",
+    name="cublas-watch",
+    file="libvramdoc_cublas_watch.so",
+    sources=(Path(__file__).parent / "inside" / "cublas_watch.c",),
+    flags=("-O1", "-w"),
+    libraries=("-ldl",),
+)
 
 
 def with_cublas_watch(
@@ -36,24 +38,10 @@ def with_cublas_watch(
 
 def build_watch(cache: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
     """The compiled library; None off Linux, without a compiler, or where the cache cannot be written."""
-    if sys.platform != "linux":
-        return None
-    digest = hashlib.sha256(SOURCE.read_bytes() + repr(_FLAGS).encode()).hexdigest()[:16]
-    final = cache / "cublas-watch" / digest / LIBRARY
     # LD_PRELOAD splits at spaces and colons.
-    if any(character in str(final) for character in " :"):
+    if sys.platform != "linux" or any(character in str(cache) for character in " :"):
         return None
-    if final.is_file():
-        return final
-    compiler = shutil.which(environment.get("CC") or "cc", path=environment.get("PATH"))
-    if compiler is None:
+    try:
+        return build(WATCH, cache=cache, environment=environment)
+    except VramdocError:
         return None
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):
-        final.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".building-", dir=final.parent) as work:
-            built = Path(work) / LIBRARY
-            command = [compiler, *_FLAGS, str(SOURCE), "-o", str(built), "-ldl"]
-            subprocess.run(command, check=True, capture_output=True)
-            built.replace(final)
-        return final
-    return None

@@ -7,7 +7,6 @@ statistics. Why there is a second implementation at all is in docs/replay-speed.
 from __future__ import annotations
 
 import ctypes
-import functools
 from ctypes import POINTER, Structure, c_double, c_int16, c_int32, c_int64, c_uint8, c_uint64
 from dataclasses import replace
 from pathlib import Path
@@ -21,16 +20,24 @@ from vramdoc.allocator.releases import TieBreak
 from vramdoc.allocator.statistics import PoolStat, Stat, Statistics
 from vramdoc.errors import VramdocError
 from vramdoc.facts import Source
+from vramdoc.native import Library, load
 from vramdoc.replay.engines import AtPeak, Divergence, Engine, Failure, Job, Outcome, Timeline
 from vramdoc.replay.follow import beyond, describe
 from vramdoc.replay.requests import FREE_REQUESTED, OOM
 from vramdoc.replay.simulate import STOPS, Simulator, prepare
-from vramdoc.snapshot.scanner.library import compile_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SOURCE = Path(__file__).parent / "inner" / "replay.c"
+_INNER = Path(__file__).parent / "inner"
+_LIBRARY = Library(
+    title="the simulator",
+    name="replay",
+    file="replay.so",
+    sources=(_INNER / "replay.c",),
+    headers=(_INNER / "replay.h",),
+    flags=("-O2",),
+)
 _NONE = (1 << 64) - 1
 _POOL_KINDS, _COUNTERS, _SCALARS = 3, len(Statistics.BY_POOL), len(Statistics.SCALARS)
 _LEVELS = ("operation", "reserved", "active", "allocated", "requested", "returnable")
@@ -143,18 +150,9 @@ class _Job(Structure):
     ]
 
 
-@functools.cache
-def _library() -> ctypes.CDLL | None:
-    path = compile_once(_SOURCE, name="replay", headers=(_SOURCE.with_suffix(".h"),))
-    try:
-        return None if path is None else ctypes.CDLL(str(path))
-    except OSError:
-        return None
-
-
 def simulator() -> Engine:
     """The fastest simulator this machine has: the compiled one, or the reference where there is no C compiler."""
-    return NativeSimulator() if _library() is not None else Simulator()
+    return NativeSimulator() if load(_LIBRARY) is not None else Simulator()
 
 
 class NativeSimulator:
@@ -168,7 +166,7 @@ class NativeSimulator:
         Raises:
             VramdocError: this machine has no memory left for the replay itself.
         """
-        library = _library()
+        library = load(_LIBRARY)
         assert library is not None, "ask simulator() for an engine that exists"
         return _Call(job).outcome(library)
 
