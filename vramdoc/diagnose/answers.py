@@ -64,9 +64,10 @@ def undecided(
     *,
     evidence: Iterable[Fact] = (),
     severity: Severity = Severity.ERROR,
+    explains: int = 0,
     notes: Iterable[str] = (),
 ) -> Verdict:
-    """It may be this; ``missing`` would decide it."""
+    """It may be this; ``missing`` would decide it. The open question about most bytes (``explains``) leads a report."""
     return Verdict(
         id=rule_id,
         outcome=Outcome.UNDECIDED,
@@ -75,6 +76,7 @@ def undecided(
         summary=summary,
         evidence=tuple(evidence),
         missing=tuple(missing),
+        explains_bytes=max(0, explains),
         notes=tuple(note for note in notes if note),
     )
 

@@ -31,12 +31,13 @@ def remarks(case: Case, found: Shortage) -> tuple[str, ...]:
 
 def _all(case: Case, found: Shortage) -> Iterator[str]:
     log = case.crash
-    yield from hint(case, found)
-    yield from _outside(found)
-    yield from _backend(case, found)
     if log is not None:
         yield from _several(log)
+    yield from hint(case, found)
+    yield from _backend(case, found)
+    if log is not None:
         yield from _time(log)
+    yield from _outside(found)
     yield from _private_pools(found)
     if case.oom is not None and "cached" in case.oom.extra:
         yield (
@@ -84,32 +85,33 @@ def _why_not(named: str, idle: int | None, found: Shortage) -> str:
 
 
 def _outside(found: Shortage) -> Iterator[str]:
+    """Who holds what lies outside the pool: one sentence on this process, and what others hold in the same breath."""
     sums = found.balance
-    if sums.process_is_matched and sums.process is not None and sums.non_pytorch is not None:
-        yield (
+    if sums.process is not None and sums.non_pytorch is not None:
+        own = format_bytes(max(0, sums.non_pytorch))
+        said = (
             f"The listed process with {format_bytes(sums.process)} is this one, which a container (pid namespace) hides: it fits the "
-            f"pool's {format_bytes(sums.reserved or 0)} plus {format_bytes(max(0, sums.non_pytorch))} outside it."
+            f"pool's {format_bytes(sums.reserved or 0)} plus {own} outside it"
+            if sums.process_is_matched
+            else f"About {own} of this process is outside PyTorch's allocator (CUDA context, libraries, communication)"
         )
-    elif sums.process is not None and sums.non_pytorch is not None:
-        yield (
-            f"About {format_bytes(max(0, sums.non_pytorch))} of this process is outside PyTorch's allocator "
-            "(CUDA context, libraries, communication)."
-        )
-    if sums.process is not None and found.leading != "foreign-process":
-        rest = max(0, sums.unexplained or 0) + (sums.others or 0)
-        if rest <= max(sums.rounding, DRIVER_SLACK):
-            yield f"Other processes hold almost nothing ({format_bytes(rest)}, within rounding)."
-        else:
-            yield f"Other processes or the desktop hold {format_bytes(rest)}."
-    elif (
-        sums.process is None
-        and found.leading != "foreign-process"
-        and (sums.outside or 0) > DRIVER_SLACK
-    ):
+        yield f"{said}{_others(found)}."
+    elif found.leading != "foreign-process" and (sums.outside or 0) > DRIVER_SLACK:
         yield (
             f"About {format_bytes(sums.outside or 0)} is outside this allocator (CUDA context, desktop, other processes); "
             "this message lists no processes."
         )
+
+
+def _others(found: Shortage) -> str:
+    """What other processes hold, where they are not the cause themselves."""
+    if found.leading == "foreign-process":
+        return ""
+    sums = found.balance
+    rest = max(0, sums.unexplained or 0) + (sums.others or 0)
+    if rest <= max(sums.rounding, DRIVER_SLACK):
+        return f"; other processes hold almost nothing ({format_bytes(rest)}, within rounding)"
+    return f"; other processes or the desktop hold {format_bytes(rest)}"
 
 
 def _backend(case: Case, found: Shortage) -> Iterator[str]:

@@ -6,11 +6,11 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vramdoc.diagnose.verdict import Outcome, Severity, Verdict
+from vramdoc.diagnose.verdict import Outcome, Verdict
 from vramdoc.examine.figures import figures
 from vramdoc.facts import Fact
 from vramdoc.prescribe.prescription import Prescription
-from vramdoc.report.contents import HEALTHY, UNDECIDED, Report
+from vramdoc.report.contents import HEALTHY, UNDECIDED, Report, leading
 from vramdoc.units import format_bytes
 
 if TYPE_CHECKING:
@@ -55,9 +55,12 @@ def compose(
 def _headline(primary: str, verdicts: Sequence[Verdict], facts: Sequence[Fact], case: Case) -> str:
     if primary == HEALTHY:
         return _healthy(facts, case)
-    if primary == UNDECIDED:
-        return _killed(case) or _undecided(verdicts)
-    return next(verdict.summary for verdict in verdicts if verdict.id == primary)
+    if primary == UNDECIDED and (killed := _killed(case)):
+        return killed
+    found = leading(verdicts, primary)
+    if found is None:
+        return "The cause cannot be told from this. See below for what would decide it."
+    return found.summary
 
 
 def _killed(case: Case) -> str:
@@ -68,14 +71,6 @@ def _killed(case: Case) -> str:
     name = next((s.name for s in signal.Signals if s.value == number), f"signal {number}")
     told = " ".join(note for note in case.manifest.notes if name in note)
     return f"The program was ended by {name}, not by an error of its own. {told}".strip()
-
-
-def _undecided(verdicts: Sequence[Verdict]) -> str:
-    """What is known of the gravest open question, or that nothing was recognised."""
-    for verdict in verdicts:
-        if verdict.outcome is Outcome.UNDECIDED and verdict.severity is Severity.ERROR:
-            return verdict.summary
-    return "The cause cannot be told from this. See below for what would decide it."
 
 
 def _healthy(facts: Sequence[Fact], case: Case) -> str:

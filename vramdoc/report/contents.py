@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramdoc.diagnose.verdict import Outcome, Verdict
+from vramdoc.diagnose.verdict import Outcome, Severity, Verdict
 from vramdoc.evidence.case import Case
 from vramdoc.facts import Fact
 from vramdoc.prescribe.prescription import Prescription
@@ -55,3 +55,18 @@ class Report:
     def confirmed(self) -> tuple[Verdict, ...]:
         """The verdicts that hold."""
         return tuple(v for v in self.verdicts if v.outcome is Outcome.CONFIRMED)
+
+    @property
+    def leading(self) -> Verdict | None:
+        """The verdict that the answer rests on; None when nothing is wrong and nothing is open."""
+        return leading(self.verdicts, self.primary)
+
+
+def leading(verdicts: Sequence[Verdict], primary: str) -> Verdict | None:
+    """The primary verdict, or of an undecided case the gravest open question, the first of them in ``verdicts``."""
+    if primary != UNDECIDED:
+        return next((v for v in verdicts if v.id == primary), None)
+    return next(
+        (v for v in verdicts if v.outcome is Outcome.UNDECIDED and v.severity is Severity.ERROR),
+        None,
+    )

@@ -111,7 +111,9 @@ def _word(word: str) -> str:
 def _verdict(report: Report) -> str:
     sure = "".join(f" ({v.confidence} confidence)" for v in report.confirmed[:1])
     title = f"## {text(words.outcome(report))}{sure}"
-    return f"{title}\n\n{text(report.headline)}"
+    notes = report.leading.notes if report.leading is not None else ()
+    remarks = "\n".join(f"- {text(note)}" for note in notes)
+    return "\n\n".join(part for part in (title, text(report.headline), remarks) if part)
 
 
 def _action(report: Report) -> str:
@@ -155,9 +157,7 @@ def _fact_rows(facts: Sequence[Fact]) -> list[list[str]]:
 
 
 def _evidence(report: Report) -> str:
-    facts = words.in_reading_order(
-        report.confirmed[0].evidence if report.confirmed else report.facts
-    )
+    facts = words.evidence(report)
     if not facts:
         return ""
     shown = table(["", "value", "source"], _fact_rows(facts[:TABLE_ROWS]))

@@ -22,7 +22,7 @@ from vramdoc.report.contents import HEALTHY, UNDECIDED, Report
 from vramdoc.report.printable import ascii_form, printable
 from vramdoc.report.segment_map import map_lines
 
-REMARKS = 3
+REMARKS = 4
 """Remarks of the leading verdict on the first screen; the others come with -v."""
 EVIDENCE_ROWS = 6
 """Rows of evidence on the first screen: with the action and the closing lines they make about 25 lines."""
@@ -142,7 +142,7 @@ def _headline(screen: Screen, report: Report) -> None:
         mark, style = "?", "yellow"
     else:
         grave = any(v.severity is Severity.ERROR for v in report.confirmed)
-        mark, style = "✗", "red" if grave else "yellow"
+        mark, style = ("✗", "red") if grave else ("!", "yellow")
     sure = "".join(f", {v.confidence} confidence" for v in report.confirmed[:1])
     title = screen.styled(
         (f"{mark} {words.outcome(report).upper()}", f"bold {style}"),
@@ -153,11 +153,13 @@ def _headline(screen: Screen, report: Report) -> None:
 
 def _remarks(screen: Screen, report: Report) -> None:
     """What the verdict adds; of a text it is half of the answer, as there are no figures of ours beside it."""
-    if report.target_kind != "crash-text":
+    if report.target_kind != "crash-text" or report.leading is None:
         return
-    for verdict in report.confirmed[:1] or report.verdicts[:1]:
-        for sentence in verdict.notes[:REMARKS]:
-            screen.put(screen.styled(("- ", "dim"), (sentence, "")))
+    notes = report.leading.notes
+    for sentence in notes[:REMARKS]:
+        screen.put(screen.styled(("- ", "dim"), (sentence, "")))
+    if len(notes) > REMARKS:
+        screen.put(screen.styled((f"  and {len(notes) - REMARKS} more with -v", "dim")))
 
 
 def _quiet_fix(screen: Screen, report: Report) -> None:
@@ -226,9 +228,7 @@ def _prescription(
 
 
 def _evidence(screen: Screen, report: Report, *, rows: int | None) -> None:
-    facts = words.in_reading_order(
-        report.confirmed[0].evidence if report.confirmed else report.facts
-    )
+    facts = words.evidence(report)
     if not facts:
         return
     shown = facts[:rows]

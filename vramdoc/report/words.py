@@ -171,6 +171,12 @@ def also_missing(report: Report) -> list[str]:
     return [sentence for sentence in report.missing if sentence not in said]
 
 
+def evidence(report: Report) -> list[Fact]:
+    """What the answer rests on, in reading order; the report's own figures where nothing is wrong and nothing open."""
+    found = report.leading.evidence if report.leading is not None else ()
+    return in_reading_order(found or report.facts)
+
+
 def in_reading_order(facts: Sequence[Fact]) -> list[Fact]:
     """Evidence with what a reader compares first at the top: the request, then what there was for it; else as given."""
     first = [fact for name in READ_FIRST for fact in facts if fact.name == name]

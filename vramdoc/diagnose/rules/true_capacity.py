@@ -199,6 +199,7 @@ def _open(case: Case, found: Shortage) -> Verdict:
                 "which processes hold the device (nvidia-smi)",
             ],
             evidence=figures(case, found, "neither_live_nor_free", "live_and_request"),
+            explains=rest,
             notes=remarks(case, found),
         )
     room = None if sums.total is None or sums.reserved is None else sums.total - sums.reserved
