@@ -197,3 +197,71 @@ def test_the_split_size_stays_below_the_request():
 def test_equal_cases_get_equal_prescriptions(wording: str):
     case = text_case(WORDINGS[wording](Numbers()))
     assert candidates(judge(case), case) == candidates(judge(case), case)
+
+
+KILLED = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed."
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error.", "RX-SHM"),
+        ("OSError: [WinError 1455] The paging file is too small for this operation", "RX-PAGEFILE"),
+        (f"  File \"d.py\", line 3, in _pin_memory_loop\n    pin_memory(batch)\n{KILLED}", "RX-PINNED"),
+        (KILLED, "RX-HOST"),
+    ],
+)  # fmt: skip
+def test_each_store_of_the_host_has_its_own_remedy(text: str, remedy: str):
+    found = proposed(text_case(text))
+    assert next(iter(found)) == remedy
+    assert ("--shm-size" in str(found)) == (remedy == "RX-SHM")
+
+
+def test_ranks_that_meet_on_one_gpu_are_given_their_own():
+    listed = " ".join(f"Process {pid} has 19.50 GiB memory in use." for pid in (811, 812, 813, 814))
+    case = text_case(
+        f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 40.00 MiB. GPU 0 has a total capacity of 79.10 GiB of which 10.00 MiB is free. {listed} "
+        "Of the allocated memory 18.90 GiB is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated."
+    )
+    assert next(iter(proposed(case))) == "RX-SETDEV"
+
+
+@pytest.mark.parametrize(
+    ("sign", "flag"),
+    [
+        ("(EngineCore_0 pid=7) vllm", "--gpu-memory-utilization"),
+        ("sglang scheduler", "--mem-fraction-static"),
+        ("text_generation_launcher", "--cuda-memory-fraction"),
+    ],
+)
+def test_a_full_engine_is_told_its_own_flags_and_nothing_about_training(sign: str, flag: str):
+    case = text_case(f"{sign}: {message(**FULL).oom.text}")
+    found = proposed(case)
+    assert next(iter(found)) == "RX-ENGINEROOM"
+    assert flag in found["RX-ENGINEROOM"].snippets["bash"]
+    assert not {"RX-BATCH", "RX-CHECKPOINT", "RX-PAGED"} & found.keys()
+
+
+def test_training_is_told_to_recompute_activations_and_nothing_about_caches():
+    frame = '  File "train.py", line 9, in step\n    loss.backward()\n'
+    found = proposed(text_case(frame + message(**FULL).oom.text))
+    assert next(iter(found)) == "RX-CHECKPOINT"
+    assert not {"RX-STATIC", "RX-KVQUANT", "RX-PAGED"} & found.keys()
+
+
+def test_the_engine_is_asked_for_the_length_that_it_says_fits():
+    found = proposed(
+        text_case(
+            "vllm: The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV cache (12352)."
+        )
+    )
+    assert "--max-model-len 12352" in found["RX-MAXLEN"].snippets["bash"]
+
+
+def test_a_release_without_options_gets_none():
+    case = text_case(
+        "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 16.00 GiB total capacity; 9.00 GiB already allocated; 1.00 GiB free; 5.00 GiB cached)"
+    )
+    found = proposed(case)
+    assert next(iter(found)) == "RX-UPGRADE"
+    assert [p.id for p in found.values() if p.alloc_conf] == []

@@ -129,6 +129,7 @@ ERAS = (
     ("allocated in private pools", "2.4", ""),
     ("has a total capacty", "2.1", "2.1"),
     ("has a total capacity", "2.2", ""),
+    ("If reserved memory is >> allocated memory", "1.10", "2.0"),
     ("reserved in total by PyTorch", "1.4", "2.0"),
     (" cached", "1.0", "1.3"),
 )

@@ -12,6 +12,8 @@ from vramdoc.diagnose.rules import RULES
 from vramdoc.diagnose.verdict import Confidence, Outcome, Severity, Verdict
 from vramdoc.evidence.case import Case
 from vramdoc.prescribe.circumstances import CONDITIONS, Circumstances, circumstances
+from vramdoc.prescribe.corrected_setting import corrected_setting, refused_entry
+from vramdoc.prescribe.engines import ENGINE_COMMANDS, ENGINES, engine_at_work
 from vramdoc.prescribe.prescription import Prescription, Verification, VerificationStatus
 from vramdoc.prescribe.remedies.allocator_settings import ALLOCATOR_SETTINGS
 from vramdoc.prescribe.remedies.machine import MACHINE
@@ -55,7 +57,7 @@ def _fitting(verdict: Verdict, around: Circumstances) -> Iterator[Remedy]:
 
 
 def _prescription(remedy: Remedy, around: Circumstances, case: Case) -> Prescription:
-    conf = _alloc_conf(remedy, around)
+    conf = corrected_setting(case) if remedy.corrects_setting else _alloc_conf(remedy, around)
     return Prescription(
         id=remedy.id,
         title=remedy.title,
@@ -69,7 +71,7 @@ def _prescription(remedy: Remedy, around: Circumstances, case: Case) -> Prescrip
         verification=Verification(
             status=VerificationStatus.NOT_TRIED,
             reason=_why_not_tried(case, conf, remedy),
-            command=_command(remedy, conf, case),
+            command=_command(remedy, conf, around, case),
         ),
     )
 
@@ -98,9 +100,8 @@ def split_size(requested: int) -> int:
 def _snippets(
     remedy: Remedy, conf: str | None, around: Circumstances, case: Case
 ) -> dict[str, str]:
-    variables = {
-        name: value.format(idle_gpu=_idle_gpu(case)) for name, value in remedy.environment.items()
-    }
+    figures = _figures(around, case)
+    variables = {name: _filled(value, figures) for name, value in remedy.environment.items()}
     if conf is not None:
         name = variable_for(around.release, in_use=around.variable, is_rocm=around.is_rocm)
         variables[name] = conf
@@ -109,9 +110,39 @@ def _snippets(
         snippets["python"] = remedy.python
     if remedy.command_line:
         snippets["bash"] = "\n".join(
-            part for part in (remedy.command_line, snippets.get("bash", "")) if part
+            part
+            for part in (_filled(remedy.command_line, figures), snippets.get("bash", ""))
+            if part
         )
     return snippets
+
+
+def _filled(text: str, figures: Mapping[str, str]) -> str:
+    """``text`` with the case's own figures in place of their names in braces."""
+    for name, value in figures.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text
+
+
+def _figures(around: Circumstances, case: Case) -> dict[str, str]:
+    """What remedies name in braces; an engine's command may name further figures, so those come after it."""
+    engine = engine_at_work(around.signs) or ENGINES[0]
+    return {
+        **{purpose: commands[engine] for purpose, commands in ENGINE_COMMANDS.items()},
+        "stored_tokens": _stored_tokens(case),
+        "idle_gpu": _idle_gpu(case),
+        "setting": corrected_setting(case)
+        or settings_text(around.settings)
+        or refused_entry(case)
+        or "OPTION:VALUE",
+    }
+
+
+def _stored_tokens(case: Case) -> str:
+    """How many tokens the engine says its cache holds; 4096 as an example where it does not."""
+    said = case.crash.first("engine-kv") if case.crash is not None else None
+    stored = said.readings.get("stored_tokens") if said is not None else None
+    return str(stored.value) if stored is not None else "4096"
 
 
 def _idle_gpu(case: Case) -> str:
@@ -137,10 +168,10 @@ def _why_not_tried(case: Case, conf: str | None, remedy: Remedy) -> str:
     return "no trial was asked for"
 
 
-def _command(remedy: Remedy, conf: str | None, case: Case) -> str:
+def _command(remedy: Remedy, conf: str | None, around: Circumstances, case: Case) -> str:
     """What verifies the change, where we could not."""
     if remedy.check:
-        return remedy.check
+        return _filled(remedy.check, _figures(around, case))
     if conf is None:
         return _RECORD
     if case.snapshot is not None or case.oom_snapshot is not None:

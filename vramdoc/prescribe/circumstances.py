@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from vramdoc.diagnose.settings import entries, release_of
 from vramdoc.diagnose.shortage import Situation, shortage
 from vramdoc.evidence.case import Case
+from vramdoc.evidence.siblings import sibling_ranks
+from vramdoc.prescribe.engines import engine_at_work
 
-_ENGINES = ("vllm", "sglang", "tgi")
+FIRST_OPTIONS = (1, 10)
+"""max_split_size_mb, the first option against holes (pytorch#44742)."""
 _DECODERS = ("cache", "sessions", "new_tokens")
 """Keys of a recorded workload that generates text."""
 
@@ -37,10 +40,13 @@ class Circumstances:
     """The request is larger than the device, or not even printable."""
     is_spilled: bool
     """The pool is larger than the device, so the driver uses host memory."""
-    several_processes: bool
+    siblings: int
+    """Ranks of one job that the message lists on one device."""
     has_limit: bool
     pending: bool
     is_segfault: bool
+    host: frozenset[str]
+    """Which of the host's stores ran out: ``shared-memory``, ``commit-limit``, ``pinned``, ``memory``."""
 
 
 def circumstances(case: Case) -> Circumstances:
@@ -77,11 +83,27 @@ def circumstances(case: Case) -> Circumstances:
         or (case.oom is not None and "overflow" in case.oom.extra),
         is_spilled=found is not None
         and (found.balance.reserved or 0) > (found.balance.total or found.balance.reserved or 0),
-        several_processes=case.oom is not None and len(case.oom.other_processes) > 1,
+        siblings=sibling_ranks(case),
         has_limit=found is not None and found.balance.allowed is not None,
         pending=pending is not None and bool(pending.value),
         is_segfault=log is not None and log.first("segfault") is not None,
+        host=frozenset(_host_stores(case)),
     )
+
+
+def _host_stores(case: Case) -> Iterator[str]:
+    """What of the host ran out, from the wording that says so; RAM where nothing narrower is said."""
+    log = case.crash
+    if log is not None and log.first("shm-full"):
+        yield "shared-memory"
+        return
+    said = log.first("host-oom") if log is not None else None
+    if said is not None and said.wording in {"winerror-1455", "page-file"}:
+        yield "commit-limit"
+        return
+    if log is not None and "pin-memory" in log.signs:
+        yield "pinned"
+    yield "memory"
 
 
 def _platform(case: Case) -> str | None:
@@ -127,6 +149,11 @@ def _can_expand(c: Circumstances) -> bool:
     return c.release is None or c.release >= (2, 1)
 
 
+def _has_no_options(c: Circumstances) -> bool:
+    """Whether the newest release that prints the wording has no option against holes."""
+    return c.release is not None and c.release < FIRST_OPTIONS
+
+
 CONDITIONS: Mapping[str, Callable[[Circumstances], bool]] = {
     "expandable": lambda c: (
         _can_expand(c)
@@ -143,9 +170,17 @@ CONDITIONS: Mapping[str, Callable[[Circumstances], bool]] = {
     "large-segments": lambda c: c.oldest_release is not None and c.oldest_release >= (2, 11),
     "too-large": lambda c: c.is_too_large,
     "spilled": lambda c: c.is_spilled,
-    "engine": lambda c: any(engine in c.signs for engine in _ENGINES),
-    "generation": lambda c: "generation" in c.signs,
-    "ranks": lambda c: c.several_processes or bool({"distributed", "deepspeed"} & c.signs),
+    "options": lambda c: not _has_no_options(c),
+    "no-options": _has_no_options,
+    "engine": lambda c: engine_at_work(c.signs) is not None,
+    "no-engine": lambda c: engine_at_work(c.signs) is None,
+    "training": lambda c: "backward" in c.signs,
+    "generation": lambda c: "generation" in c.signs and "backward" not in c.signs,
+    "ranks-together": lambda c: c.siblings > 0 or bool({"distributed", "deepspeed"} & c.signs),
+    "shared-memory-full": lambda c: "shared-memory" in c.host,
+    "commit-limit": lambda c: "commit-limit" in c.host,
+    "pinned-memory": lambda c: "pinned" in c.host,
+    "host-memory": lambda c: "memory" in c.host,
     "loading": lambda c: "checkpoint-load" in c.signs or "quantization" in c.signs,
     "numpy": lambda c: not {"checkpoint-load", "quantization"} & c.signs,
     "shared-memory": lambda c: c.is_segfault or "spawn" in c.signs,

@@ -32,7 +32,9 @@ class Remedy:
     settings_since: tuple[int, int] = (2, 0)
     """First release that accepts ``settings``; before it, or where nobody knows the release, the other forms serve."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Other environment variables."""
+    """Other environment variables. They, ``command_line`` and ``check`` may name figures of the case in braces (``catalogue``)."""
+    corrects_setting: bool = False
+    """The settings are what a refused string in the case meant."""
     python: str = ""
     """Program lines, with a comment that says where they belong."""
     command_line: str = ""

@@ -10,6 +10,7 @@ from vramdoc.diagnose.rule import Rule
 from vramdoc.diagnose.shortage import Shortage, Situation, normal_non_pytorch, shortage
 from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
 from vramdoc.evidence.case import Case
+from vramdoc.evidence.siblings import sibling_ranks
 
 ID = "foreign-process"
 NEARLY_ALL = 0.90
@@ -78,23 +79,12 @@ def _confirmed(case: Case, found: Shortage) -> Verdict:
 
 
 def _siblings(case: Case) -> str:
-    """Similar sizes under neighbouring process ids are ranks of one job, no strangers."""
-    oom = case.oom
-    if oom is None:
+    if not (ranks := sibling_ranks(case)):
         return ""
-    hidden = [oom.extra["hidden_process"]] if "hidden_process" in oom.extra else []
-    listed = [*oom.other_processes, *hidden]
-    numbers = sorted(
-        int(name) for fact in listed if (name := fact.name.removeprefix("process_")).isdecimal()
+    return (
+        f"The {ranks} processes have neighbouring ids and similar sizes: sibling ranks of one job, all on {where(case)}. "
+        "Give each rank its own device (torch.cuda.set_device(local_rank)) and start no more ranks than GPUs."
     )
-    sizes = sorted(fact.value for fact in listed if isinstance(fact.value, int))
-    near = len(numbers) > 2 and numbers[-1] - numbers[0] <= 4 * len(numbers)
-    if near and sizes[0] >= sizes[-1] // 2:
-        return (
-            f"The {len(numbers)} processes have neighbouring ids and similar sizes: sibling ranks of one job, all on {where(case)}. "
-            "Give each rank its own device (torch.cuda.set_device(local_rank)) and start no more ranks than GPUs."
-        )
-    return ""
 
 
 def _engine_budget(case: Case) -> Verdict | None:
@@ -224,8 +214,8 @@ RULE = Rule(
     ),
     not_to_confuse_with="non-pytorch-memory (this process's own context, NCCL, graphs). An empty process table does not mean that nobody is there.",
     remedies=(
-        "RX-OTHERPROC",
         "RX-SETDEV",
+        "RX-OTHERPROC",
         "RX-ENGINEBUDGET",
     ),
     references=(

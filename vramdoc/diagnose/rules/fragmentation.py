@@ -186,6 +186,7 @@ RULE = Rule(
     remedies=(
         "RX-EXPANDABLE",
         "RX-RETRYOOM",
+        "RX-UPGRADE",
         "RX-MAXSPLIT",
         "RX-ROUND",
         "RX-ASYNC",

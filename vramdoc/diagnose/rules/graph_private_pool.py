@@ -109,7 +109,7 @@ RULE = Rule(
     remedies=(
         "RX-EAGER",
         "RX-GRAPHPOOL",
-        "RX-PAGED",
+        "RX-ENGINEROOM",
     ),
     references=("c10/cuda/CUDACachingAllocator.cpp: PrivatePool, PR#124673", "pytorch#121932"),
     judge=judge,

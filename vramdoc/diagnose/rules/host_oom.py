@@ -185,7 +185,7 @@ RULE = Rule(
         "a launcher that kills its children proves nothing."
     ),
     not_to_confuse_with="true-capacity and other failures of device memory; a broken installation (WinError 1455 names a DLL that is not at fault).",
-    remedies=("RX-HOST",),
+    remedies=("RX-SHM", "RX-PAGEFILE", "RX-PINNED", "RX-HOST"),
     references=(
         "c10/core/impl/alloc_cpu.cpp",
         "Windows ERROR_COMMITMENT_LIMIT",

@@ -238,6 +238,8 @@ RULE = Rule(
     remedies=(
         "RX-SHAPE",
         "RX-SYSMEM",
+        "RX-ENGINEROOM",
+        "RX-CHECKPOINT",
         "RX-BATCH",
         "RX-SDPA",
         "RX-CHUNKPREFILL",

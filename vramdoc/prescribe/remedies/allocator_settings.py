@@ -52,7 +52,8 @@ ALLOCATOR_SETTINGS: tuple[Remedy, ...] = (
         effect="torch starts, and the setting is in force.",
         risk="None.",
         verify="probe: vramdoc explain reads the string as the release does",
-        check="vramdoc explain 'expandable_segments:True' --torch 2.9",
+        corrects_setting=True,
+        check="vramdoc explain '{setting}'",
     ),
     Remedy(
         id="RX-MAXSPLIT",
@@ -64,7 +65,8 @@ ALLOCATOR_SETTINGS: tuple[Remedy, ...] = (
         verify="replay over 64 to 1024 MiB",
         limits="At least 20 MiB (more than 20 up to torch 2.9); the native backend only; without effect while expandable segments are on.",
         settings={"max_split_size_mb": "512"},
-        needs=("no-expandable", "native", "split-unset"),
+        settings_since=(1, 10),
+        needs=("no-expandable", "native", "split-unset", "options"),
     ),
     Remedy(
         id="RX-ROUND",
@@ -76,7 +78,7 @@ ALLOCATOR_SETTINGS: tuple[Remedy, ...] = (
         verify="replay: reserved peak",
         limits="A power of two; the native backend.",
         settings={"roundup_power2_divisions": "8"},
-        needs=("native",),
+        needs=("native", "options"),
     ),
     Remedy(
         id="RX-GCTHRESH",
@@ -112,7 +114,7 @@ ALLOCATOR_SETTINGS: tuple[Remedy, ...] = (
         verify="rerun",
         limits="Must be in the environment before import torch; CUDA 11.4 or later.",
         settings={"backend": "cudaMallocAsync"},
-        needs=("no-expandable", "native"),
+        needs=("no-expandable", "native", "options"),
     ),
     Remedy(
         id="RX-FRACTION",
@@ -143,7 +145,7 @@ ALLOCATOR_SETTINGS: tuple[Remedy, ...] = (
     Remedy(
         id="RX-MPSLIMIT",
         title="Set the MPS limit where it is read",
-        change="Export PYTORCH_MPS_HIGH_WATERMARK_RATIO before Python starts; passed as an argument of a call it does nothing.",
+        change="Export PYTORCH_MPS_HIGH_WATERMARK_RATIO before Python starts; as an argument of a call it does nothing. 0.0 removes the guard and adds no memory.",
         serves=("memory-limit", "conf-ineffective"),
         effect="The guard moves; memory is not added.",
         risk="0.0 removes the guard: the whole system may swap or fail.",
