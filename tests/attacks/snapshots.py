@@ -67,6 +67,7 @@ def calls():
     yield "extension 1", b"\x80\x02\x82\x01."
     yield "extension 4", b"\x80\x02\x84\xff\xff\xff\x7f."
     yield "outside buffer", b"\x80\x05\x97."
+    yield "import of a long name", b"cos\n" + b"\0" * 10_000 + b"m\n."
     yield "import without an end", b"\x80\x02c" + b"A" * 10_000
 
 

@@ -78,3 +78,11 @@ def test_a_trace_as_torchscript_pickles_it_reads_the_same():
     assert pickle.loads(content)["device_traces"][0][0]["addr"] == 0x7F0000000000
     assert scanned(content).traces[0][0].address == 0x7F0000000000
     assert_same(scanned(content), referenced(content))
+
+
+def test_a_key_that_is_repeated_counts_with_its_last_value():
+    pairs = b"\x8c\x06action\x8c\x05alloc\x8c\x04sizeN\x8c\x04sizeK\x05\x8c\x06action\x8c\x03oom"
+    content = b"\x80\x04}(\x8c\x08segments]\x8c\x0ddevice_traces](](}(" + pairs + b"ueeu."
+    assert pickle.loads(content)["device_traces"] == [[{"action": "oom", "size": 5}]]
+    assert scanned(content).problems == ()
+    assert_same(scanned(content), referenced(content))

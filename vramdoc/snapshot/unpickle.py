@@ -30,7 +30,7 @@ class _Refusals:
 
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
         raise UnreadableInput(
-            f"the pickle asks to import {module_name!r}.{global_name!r}, which is refused",
+            f"the pickle asks to import '{_short(module_name)}'.'{_short(global_name)}', which is refused",
             REFUSED_HINT,
         )
 
@@ -113,6 +113,10 @@ def _as_unreadable() -> Iterator[None]:
 
 
 def _one_line(error: BaseException) -> str:
-    """The first line of an error's text, printable and short: it may quote the file's own bytes."""
-    first = (str(error).splitlines() or [type(error).__name__])[0]
-    return "".join(character if character.isprintable() else "?" for character in first[:120])
+    """The first line of an error's text: it may quote the file's own bytes."""
+    return _short((str(error).splitlines() or [type(error).__name__])[0])
+
+
+def _short(text: str) -> str:
+    """The beginning of a foreign text, printable."""
+    return "".join(character if character.isprintable() else "?" for character in text[:100])

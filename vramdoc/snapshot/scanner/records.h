@@ -129,36 +129,42 @@ static bool pool_code(Scanner *s, Value value, int16_t *code) {
   *code = (int16_t)i;
   return true;
 }
+/* An event need not have every key (MARK stands for none); what it has must be an integer. */
 static void column(Scanner *s, Value value, int64_t fallback, int64_t *entry) {
-  if (!integer_of(s, value, entry)) {
+  if (TAG(value) == MARK) *entry = fallback;
+  else if (!integer_of(s, value, entry)) {
     *entry = fallback;
     s->foreign++;
   }
 }
-static bool add_event(Scanner *s, const Value *pairs, uint64_t count, Value action, uint64_t *row) {
+static bool add_event(Scanner *s, const Value *pairs, uint64_t count, uint64_t *row) {
   TRY(reserve_rows(s));
   uint64_t r = *row = s->rows++;
-  s->address[r] = s->size[r] = s->stream[r] = 0;
-  s->time_us[r] = -1;
-  s->pool[r] = -1;
-  s->trace_stack[r] = -1;
-  /* An oom has no address; what the driver had left stands in its place. */
-  Value address = MAKE(INT, 0), device_free = MAKE(INT, 0);
-  bool has_address = false;
-  TRY(action_code(s, action, &s->action[r]));
+  /* A key that is repeated counts with its last value, as in a dictionary. */
+  const Value absent = MAKE(MARK, 0);
+  Value action = absent, address = absent, device_free = absent, size = absent, stream = absent, time_us = absent;
+  Value pool = absent, frames = absent;
   for (uint64_t i = 0; i + 1 < count; i += 2) {
     if (TAG(pairs[i]) != TEXT) continue;
     uint32_t key = (uint32_t)PAYLOAD(pairs[i]);
     Value value = pairs[i + 1];
-    if (key == s->k_addr) address = value, has_address = true;
+    if (key == s->k_action) action = value;
+    else if (key == s->k_addr) address = value;
     else if (key == s->k_device_free) device_free = value;
-    else if (key == s->k_size) column(s, value, 0, &s->size[r]);
-    else if (key == s->k_stream) column(s, value, 0, &s->stream[r]);
-    else if (key == s->k_time_us) column(s, value, -1, &s->time_us[r]);
-    else if (key == s->k_pool_id) TRY(pool_code(s, value, &s->pool[r]));
-    else if (key == s->k_frames) TRY(stack_code(s, value, &s->trace_stack[r]));
+    else if (key == s->k_size) size = value;
+    else if (key == s->k_stream) stream = value;
+    else if (key == s->k_time_us) time_us = value;
+    else if (key == s->k_pool_id) pool = value;
+    else if (key == s->k_frames) frames = value;
   }
-  column(s, has_address ? address : device_free, 0, &s->address[r]);
+  TRY(action_code(s, action, &s->action[r]));
+  TRY(pool_code(s, pool, &s->pool[r]));
+  TRY(stack_code(s, frames, &s->trace_stack[r]));
+  column(s, size, 0, &s->size[r]);
+  column(s, stream, 0, &s->stream[r]);
+  column(s, time_us, -1, &s->time_us[r]);
+  /* An oom has no address; what the driver had left stands in its place. */
+  column(s, address != absent ? address : device_free, 0, &s->address[r]);
   return true;
 }
 
@@ -175,7 +181,7 @@ static bool set_items(Scanner *s, Value target, const Value *pairs, uint64_t cou
       uint32_t key = (uint32_t)PAYLOAD(pairs[i]);
       if (key == s->k_action) {
         uint64_t row;
-        TRY(add_event(s, pairs, count, pairs[i + 1], &row));
+        TRY(add_event(s, pairs, count, &row));
         settle(node_of(s, target), EVENT, row);
         return true;
       }
