@@ -1,4 +1,4 @@
-"""The 38 public failure texts: parsed to the byte, the cause as established, nothing forbidden said."""
+"""The 38 public failure texts: parsed to the byte, the cause as established, every sentence said that must be."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def test_no_answer_is_confidently_wrong(results: list[Result]):
     assert [r.name for r in results if r.is_confidently_wrong] == []
 
 
-def test_the_figures_that_must_be_said_are_said(results: list[Result]):
+def test_every_sentence_that_must_be_said_is_in_the_report(results: list[Result]):
     assert {r.name: r.unsaid for r in results if r.unsaid} == {}
 
 
-def test_nothing_forbidden_is_prescribed(results: list[Result]):
+def test_no_sentence_that_must_not_be_said_is_in_the_report(results: list[Result]):
     assert {r.name: r.forbidden for r in results if r.forbidden} == {}

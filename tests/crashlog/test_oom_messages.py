@@ -166,7 +166,7 @@ def test_mps_figures_are_divided_by_1024_whatever_their_unit_says():
     ("text", "since", "until"),
     [
         (cached(Numbers()), "1.0", "1.3"),
-        (WORDINGS["1.10..2.0"](Numbers()), "1.4", "2.0"),
+        (WORDINGS["1.10..2.0"](Numbers()), "1.10", "2.0"),
         (WORDINGS["2.1"](Numbers()), "2.1", "2.1"),
         (WORDINGS["2.2"](Numbers()), "2.2", None),
         (WORDINGS["2.2"](Numbers(private_pools=0)), "2.4", None),
@@ -177,3 +177,15 @@ def test_mps_figures_are_divided_by_1024_whatever_their_unit_says():
 def test_the_wording_dates_the_release(text: str, since: str, until: str | None):
     log = parse(text)
     assert (log.torch_at_least, log.torch_at_most) == (since, until)
+
+
+def test_the_ceiling_of_intels_extension_is_a_message_of_its_backend():
+    text = (
+        "RuntimeError: Current platform can NOT allocate memory block with size larger than 4GB! Tried to allocate 5.50 GiB "
+        "(GPU  1; 11.25 GiB total capacity; 0 bytes already allocated; 2.00 MiB reserved in total by PyTorch)"
+    )
+    (incident,) = parse(text).incidents
+    assert incident.kind == "xpu-oom"
+    values = {name: reading.value for name, reading in incident.readings.items()}
+    assert values["requested"] == 11 << 29
+    assert (values["total"], values["reserved"], values["device"]) == (45 << 28, 2 << 20, 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from vramdoc.diagnose.engine import primary
 from vramdoc.diagnose.rules import RULES
 from vramdoc.diagnose.verdict import Confidence, Outcome, Severity, Verdict
 from vramdoc.evidence.case import Case
@@ -37,10 +38,11 @@ _RECORD = (
 
 
 def candidates(verdicts: Sequence[Verdict], case: Case) -> list[Prescription]:
-    """Changes worth trying against what is confirmed, best first: errors before warnings, then by the bytes they explain."""
+    """Changes worth trying against what is confirmed, best first: the primary cause, then errors before warnings, then by the bytes they explain."""
     around = circumstances(case)
     held = [v for v in verdicts if v.outcome is Outcome.CONFIRMED and v.severity in _SEVERITIES]
-    held.sort(key=lambda v: (_SEVERITIES.index(v.severity), -v.explains_bytes, v.id))
+    first = primary(verdicts, case)
+    held.sort(key=lambda v: (v.id != first, _SEVERITIES.index(v.severity), -v.explains_bytes, v.id))
     chosen: dict[str, Remedy] = {}
     for verdict in held:
         for remedy in _fitting(verdict, around):

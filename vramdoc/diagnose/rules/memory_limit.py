@@ -64,7 +64,8 @@ def _had_room(case: Case, found: Shortage) -> Verdict:
     sums = found.balance
     return undecided(
         ID,
-        f"{size(sums.free)} were free for a request of {size(sums.requested)}, so the refusal came from the driver or the operating system, or from a limit that this message does not print.",
+        f"{size(sums.free)} were free for a request of {size(sums.requested)} ({(sums.free or 0) // max(1, sums.requested)} times as much): by these figures {where(case)} is not full. "
+        "The refusal came from the driver or the operating system, or from a limit that this message does not print.",
         [
             "whether a memory fraction is set (torch 2.1 to 2.4 do not print it)",
             "the host's commit limit and page file (Windows), the WDDM budget, and the limits of a container, MIG slice or MPS server",
