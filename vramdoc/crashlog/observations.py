@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from vramdoc.crashlog.incident import Incident
 from vramdoc.crashlog.sizes import SIZE
+from vramdoc.crashlog.told import read_told
 from vramdoc.crashlog.wordings import Wording, matches
 
 
@@ -27,13 +28,13 @@ OBSERVATIONS: tuple[Wording, ...] = (
     _w("memory-use", "logged", "em", rf"\b(?:(?:GPU|CUDA|cuda|gpu)[ _]?)?(?:[Mm]em(?:ory)?|max_mem|MEM)(?:[ _](?:allocated|alloc|usage|used|in use))?\s{{0,3}}[:=]\s{{0,3}}(?P<used>{SIZE})"),
     _w("memory-use", "deepspeed", "MA ", r"\bMA (?P<used_gib>[\d.]+) GB"),
     _w("host-use", "deepspeed", "CPU Virtual Memory", r"CPU Virtual Memory:\s+used = (?P<used_gib>[\d.]+) GB, percent = (?P<percent>[\d.]+)%"),
-    _w("growth-told", "per turn", "emory", r"\b[Mm]emory\b[^.\n]{0,60}\b(?:rises|grows|increases|climbs|goes up|keeps (?:rising|growing|increasing|climbing))\b[^.\n]{0,40}\b(?:each|every|per)\b[^.\n]{0,20}\b(?:turn|round|message|question|reply|answer|conversation|chat|dialogue|prompt)"),
     _w("kv-room", "vllm-blocks", "GPU blocks", r"# (?:GPU|cuda) blocks: (?P<blocks>\d+)"),
     _w("kv-room", "vllm-tokens", "KV cache size", r"GPU KV cache size: (?P<tokens>[\d,]+) tokens"),
     _w("kv-room", "vllm-memory", "Available KV cache memory", rf"Available KV cache memory: (?P<available>{SIZE})"),
 )  # fmt: skip
 PROGRESS: tuple[Wording, ...] = (
     _w("progress", "iteration", "", r"\b(?:iter(?:ation)?|step|global_step)\b[ =:]{1,3}(?P<iteration>\d{1,9})\b"),
+    _w("progress", "abbreviated", "it", r"[\[(,] {0,2}it[ =:]{1,3}(?P<iteration>\d{1,9})(?=[,\])/])"),
     _w("progress", "tqdm", "it", r"\d{1,3}%\|[^|\n]{0,80}\| (?P<iteration>\d+)/\d+ \["),
 )  # fmt: skip
 
@@ -41,4 +42,5 @@ PROGRESS: tuple[Wording, ...] = (
 def read_observations(text: str, *, before: int) -> Iterator[Incident]:
     """Yield every observation; offsets are those of ``text``. Of a counter only the values shortly before ``before`` count."""
     yield from matches(OBSERVATIONS, text)
+    yield from read_told(text)
     yield from matches(PROGRESS, text, start=max(0, before - NEAR), stop=before)

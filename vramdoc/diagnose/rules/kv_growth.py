@@ -16,13 +16,13 @@ from vramdoc.diagnose.answers import (
     undecided,
 )
 from vramdoc.diagnose.code_lines import code_lines
-from vramdoc.diagnose.failing import figures, size, unnumbered
+from vramdoc.diagnose.failing import figures, growth_told, size, unnumbered
 from vramdoc.diagnose.remarks import remarks
 from vramdoc.diagnose.rule import Rule
 from vramdoc.diagnose.shortage import STRONG_SHARE, Shortage, shortage
 from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
 from vramdoc.evidence.case import Case
-from vramdoc.facts import Fact, Source
+from vramdoc.facts import Fact
 from vramdoc.record.recording import Phase
 
 ID = "kv-growth"
@@ -60,7 +60,7 @@ def judge(case: Case) -> Verdict:
     found = shortage(case)
     if found is not None and (line := _growing_line(log)):
         return _growing(case, found, line)
-    told = next((o for o in log.observations if o.kind == "growth-told"), None)
+    told = growth_told(log, "per turn")
     if found is not None and told is not None:
         return _told(case, found, told)
     if found is not None or unnumbered(case):
@@ -152,12 +152,12 @@ def _growing(case: Case, found: Shortage, line: Fact) -> Verdict:
 def _told(case: Case, found: Shortage, told: Incident) -> Verdict:
     """A person says that memory rises with every turn: what the text asked for, and all that a message cannot show."""
     leads = found.leading in _LEADERS and found.idle_share < STRONG_SHARE
-    where = f"characters {told.start}-{told.end}"
     return confirmed(
         ID,
-        f"Memory is reported to rise with every turn, so it was the conversation that outgrew the room: the request of {size(found.balance.requested)} came on top of all turns before it.",
+        f"Memory is reported to rise with every turn, so it was the conversation that outgrew the room: the request of {size(found.balance.requested)} came on top of all turns before it. "
+        "That is what a person says; no figure in the text shows it.",
         (
-            Fact("reported_growth", told.text, "text", Source.READ, where),
+            quote(told, "reported_growth"),
             *figures(case, found, "live", "short"),
         ),
         confidence=Confidence.MEDIUM,
@@ -222,7 +222,7 @@ RULE = Rule(
         "leaves holes; an engine plans a fixed room for it and refuses to start when one sequence does not fit."
     ),
     how_decided=(
-        "The engine's own message with its token counts; a cat onto a cache in the traceback of an out-of-memory error; a write past the end of a cache of fixed length; or, in a recording, cache bytes at least as large as the shortage. "
+        "The engine's own message with its token counts; a cat onto a cache in the traceback of an out-of-memory error; a write past the end of a cache of fixed length; a person's sentence that the GPU's memory rises with every turn, beside a request that failed; or, in a recording, cache bytes at least as large as the shortage. "
         "It leads unless memory outside this process's tensors, or idle cache of 10 % and more, explains the failure."
     ),
     not_to_confuse_with="true-capacity at load, leak (memory that nothing needs any more). From a message without traceback it cannot be told.",

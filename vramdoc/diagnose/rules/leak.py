@@ -10,12 +10,13 @@ from vramdoc.diagnose.answers import (
     cite,
     confirmed,
     derived,
+    quote,
     ruled_out,
     text_is_silent,
     undecided,
 )
 from vramdoc.diagnose.code_lines import code_lines
-from vramdoc.diagnose.failing import size, unnumbered
+from vramdoc.diagnose.failing import growth_told, size, unnumbered
 from vramdoc.diagnose.rule import Rule
 from vramdoc.diagnose.shortage import shortage
 from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
@@ -70,6 +71,16 @@ def judge(case: Case) -> Verdict:
         )
     if logged := _logged(log):
         return logged
+    if failed and (told := growth_told(log, "per step")):
+        return undecided(
+            ID,
+            "Memory is reported to rise from step to step. Tensors that are kept do that; so do longer batches and a pool that splinters.",
+            [
+                "which line of code holds what grows: a recording (vramdoc record -- python your_script.py)"
+            ],
+            evidence=[quote(told, "reported_growth")],
+            severity=Severity.WARNING,
+        )
     if failed:
         return undecided(
             ID,

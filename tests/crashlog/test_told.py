@@ -1,0 +1,58 @@
+"""Growth that a person reports: device memory, that it rises, and with what. Everything else said of memory is no report."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramdoc.crashlog import parse
+from vramdoc.crashlog.told import read_told
+
+REPORTS = [
+    ("GPU memory climbs by 1.5 GB with each answer.", "per turn"),
+    ("Our bot keeps the history, and VRAM keeps growing after every message it gets", "per turn"),
+    ("memory rises from turn to turn until it dies", "per turn"),
+    ("GPU memory is never given back and accumulates with every chat.", "per turn"),
+    ("对话轮数越多，显存占用一直增加，每轮对话大约三百兆。", "per turn"),
+    ("显存每个epoch都在增长。", "per step"),
+    ("The GPU memory increases slowly with every training iteration.", "per step"),
+    ("allocated memory grows from epoch to epoch", "per step"),
+]
+NO_REPORTS = [
+    "GPU memory does not grow with each message.",
+    "Memory never rises after a question, each answer costs the same.",
+    "显存不会增加，每次对话都一样。",
+    "Does GPU memory rise with every turn?",
+    "Check if GPU memory grows with each turn.",
+    "If memory rises with every turn, bound the history.",
+    "CPU memory grows with every message.",
+    "RAM usage: memory of the host increases per question.",
+    "The loss increases with every epoch and memory stays flat.",
+    "memory: each message increases a counter",
+    "GPU memory grows.",
+    "My memory of every turn of this conversation is dim.",
+]
+
+
+@pytest.mark.parametrize(("said", "wording"), REPORTS)
+def test_a_report_is_read_with_what_memory_rises_with(said: str, wording: str):
+    text = f"We run a small service.\n{said}\nRuntimeError: CUDA error: out of memory\n"
+    (told,) = read_told(text)
+    assert told.wording == wording
+    assert text[told.start : told.end] == told.text == said
+
+
+@pytest.mark.parametrize("said", NO_REPORTS)
+def test_denials_questions_host_memory_and_other_growth_are_no_reports(said: str):
+    assert list(read_told(said)) == []
+
+
+@given(
+    st.sampled_from(REPORTS),
+    st.text(alphabet=st.characters(blacklist_characters="?？"), max_size=60),
+)
+def test_a_report_is_found_wherever_it_stands(report: tuple[str, str], around: str):
+    said, wording = report
+    told = [i for i in parse(f"{around}\n\n{said}\n\n{around}").observations if i.kind == "growth-told"]  # fmt: skip
+    assert [i.wording for i in told] == [wording]
