@@ -200,6 +200,13 @@ def test_hidden_memory_is_someone_elses_even_when_this_process_is_listed():
     assert leading(case) == "foreign-process"
 
 
+def test_half_of_a_small_card_outside_the_pool_is_someone_elses_and_a_context_on_it_is_not():
+    held = {"requested": 0.3, "total": 4, "free": 0.02, "unallocated": 0.01}
+    assert leading(message(old=True, allocated=1.6, **held)) == "foreign-process"
+    tiny = message(old=True, requested=0.02, total=2, free=0.002, allocated=1.25, unallocated=0.01)
+    assert leading(tiny) == "true-capacity"
+
+
 def test_a_bare_error_inside_a_graph_capture_is_the_captures():
     frames = (
         '  File "/x/torch/cuda/graphs.py", line 84, in capture_end\n    super().capture_end()\n'

@@ -199,8 +199,10 @@ def _is_material(cause: str, size: int, sums: Balance) -> bool:
     if cause == "graph-private-pool":
         return size >= ROUNDING_SLACK * reserved
     if cause == "foreign-process":
-        known = sums.others is not None and sums.others >= size
-        return size >= (NORMAL_SHARE if known else FOREIGN_SHARE) * total
+        hidden = sums.unexplained or 0
+        return (sums.others or 0) >= NORMAL_SHARE * total or (
+            hidden > normal_non_pytorch(total) and hidden >= FOREIGN_SHARE * total
+        )
     return True
 
 
