@@ -65,6 +65,22 @@ def test_any_bytes_can_be_read(data: bytes):
         assert read_text(io.BytesIO(data)).characters > 0
 
 
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_whatever_stands_around_a_message_its_figures_are_read_where_they_stand(
+    before: str, behind: str
+):
+    message = sentences(Numbers(requested=777 * MIB))
+    text = f"{before}\n{message}\n{behind}"
+    log = parse(text)
+    assert log.characters == len(text)
+    (incident,) = (i for i in log.incidents if i.kind == "cuda-oom")
+    assert incident.readings["requested"].value == 777 * MIB
+    for one in (*log.incidents, *log.observations):
+        assert 0 <= one.start < one.end <= len(text)
+        for reading in one.readings.values():
+            assert text[reading.start : reading.end] == reading.text
+
+
 @given(st.text(max_size=200).filter(bool))
-def test_any_text_can_be_read(text: str):
-    parse(text)
+def test_text_without_a_known_message_holds_no_incident(text: str):
+    assert parse(text).incidents == ()

@@ -39,6 +39,43 @@ def test_a_fault_handler_prints_its_innermost_frame_first():
     assert [frame[2] for frame in parse(text).frames] == ["main", "grow"]
 
 
+def test_the_frames_of_a_traceback_that_rich_has_drawn_are_read():
+    text = """╭────────── Traceback (most recent call last) ──────────╮
+│ /srv/app/web.py:30 in answer                          │
+│                                                       │
+│   27 def answer(prompt):                              │
+│ ❱ 30 │   reply = model.chat(prompt, history)          │
+│   31 │   return reply                                 │
+│                                                       │
+│ /srv/venv/lib/python3.10/site-packages/model/layer.py:210 │
+│ in attention                                          │
+│                                                       │
+│ ❱ 210 │   │   key = torch.cat((past_key, key), dim=0) │
+╰───────────────────────────────────────────────────────╯
+RuntimeError: CUDA error: out of memory
+"""
+    log = parse(text)
+    assert [frame[1:] for frame in log.frames] == [(30, "answer"), (210, "attention")]
+    assert log.source_lines == (
+        "reply = model.chat(prompt, history)",
+        "key = torch.cat((past_key, key), dim=0)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("[run_64 epoch 3, it 4120, t 1.1] loss = 1.03", 4120),
+        ("train iter: 900 loss 0.1", 900),
+        (" 37%|###7      | 412/1100 [00:12<00:20]", 412),
+        ("I ran it 300 times, and it 12 GiB large", None),
+    ],
+)
+def test_how_far_a_run_had_come_is_read_from_its_log(line: str, step: int | None):
+    seen = [o for o in parse(f"{line}\n{sentences(Numbers())}").observations if o.kind == "progress"]  # fmt: skip
+    assert [o.readings["iteration"].value for o in seen] == ([] if step is None else [step])
+
+
 def test_notebook_lines_are_visible_code():
     text = "      1 size = 30000\n----> 2 b = torch.randn(size, size, device=device)\n\nRuntimeError: CUDA error: out of memory\n"
     assert parse(text).code == ("size = 30000", "b = torch.randn(size, size, device=device)")

@@ -132,7 +132,7 @@ RULED_OUT = [
     ("cublas-library-mismatch", text_case(f"{ASSERT}\n{CREATE}")),
     ("resize-not-resizable", text_case(f"RuntimeError: Caught RuntimeError in DataLoader worker process 0.\n{RESIZE}")),
     ("resize-not-resizable", text_case("RuntimeError: cannot resize variables that require grad")),
-    ("ragged-batch", text_case(RESIZE)),
+    ("ragged-batch", text_case('  File "a.py", line 3, in grow\n    buffer.resize_(n)\n' + RESIZE)),
     ("conf-error", text_case(RESIZE)),
     ("conf-unsupported-platform", text_case(RESIZE)),
     ("conf-ineffective", text_case(RESIZE)),
@@ -150,7 +150,7 @@ def test_a_rule_rules_its_cause_out(rule_id: str, case: Case):
 UNDECIDED = [
     ("true-capacity", text_case(BARE)),
     ("fragmentation", text_case(BARE)),
-    ("foreign-process", message(old=True, requested=1, total=24, free=0.1, allocated=17, unallocated=0.1)),
+    ("foreign-process", message(old=True, requested=1, total=24, free=0.1, allocated=19, unallocated=0.1)),
     ("foreign-process", text_case(BARE)),
     ("memory-limit", message(requested=0.02, total=4, free=2.35, allocated=0.8, unallocated=0.02)),
     ("non-pytorch-memory", message(old=True, requested=1, total=24, free=0.1, allocated=17, unallocated=0.1)),
@@ -390,3 +390,68 @@ def test_growth_with_every_turn_that_a_person_reports_points_at_the_conversation
 def test_reported_growth_without_a_failure_decides_nothing():
     case = text_case("GPU memory grows with every message of the chat.")
     assert primary(judge(case), case) == "undecided"
+
+
+def test_growth_from_step_to_step_that_a_person_reports_is_cited_and_stays_open():
+    case = text_case(f"GPU memory increases with every epoch.\n{TIGHT}")
+    found = verdict(case, "leak")
+    assert found.outcome is Outcome.UNDECIDED
+    assert [fact.name for fact in found.evidence] == ["reported_growth"]
+    assert "recording" in " ".join(found.missing)
+
+
+def test_a_resize_in_a_datasets_own_code_is_not_the_batch_of_its_worker():
+    worker = (
+        "RuntimeError: Caught RuntimeError in DataLoader worker process 1.\nOriginal Traceback (most recent call last):\n"
+        '  File "/x/torch/utils/data/_utils/worker.py", line 9, in _worker_loop\n    data = fetcher.fetch(index)\n'
+    )
+    own = '  File "/srv/set.py", line 4, in __getitem__\n    frame.resize_(3, 64, 64)\n'
+    default = '  File "/x/torch/utils/data/_utils/collate.py", line 9, in collate_tensor_fn\n    return torch.stack(batch, 0, out=out)\n'
+    assert leading(text_case(worker + own + RESIZE)) == "resize-not-resizable"
+    assert leading(text_case(worker + default + RESIZE)) == "ragged-batch"
+
+
+def test_a_resize_message_without_its_traceback_leaves_the_batch_open():
+    alone = text_case(RESIZE)
+    assert verdict(alone, "ragged-batch").outcome is Outcome.UNDECIDED
+    words = said(alone)
+    assert "num_workers=0" in words
+    assert "not the batch" not in words
+
+
+@pytest.mark.parametrize(
+    ("line", "origin"),
+    [
+        ("buffer = torch.from_numpy(frames)", "NumPy's buffer"),
+        ("x = torch.empty(9, 0).pin_memory()", "pin_memory() builds its buffer"),
+        ("state = load_file(path)", "mapped file"),
+        ("rows = log.numpy()", "freezes its storage"),
+        ("state = torch.load(path)", "the file reader's buffers"),
+    ],
+)
+def test_a_visible_line_that_explains_the_frozen_buffer_is_named(line: str, origin: str):
+    case = text_case(f">>> {line}\n>>> x.resize_(10)\n{RESIZE}")
+    assert origin in said(case)
+
+
+def test_a_lost_worker_of_ray_is_no_proof_of_host_memory():
+    case = text_case(
+        "The actor died unexpectedly before finishing this task. There are some potential root causes. (1) killed by OOM killer"
+    )
+    assert leading(case) == "undecided"
+    assert "host memory" in verdict(case, "host-oom").summary
+
+
+def test_a_cudnn_handle_that_cannot_be_made_is_likely_memory_and_never_certain():
+    found = verdict(text_case("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"), "cublas-handle-no-vram")  # fmt: skip
+    assert (found.outcome, found.confidence) == (Outcome.CONFIRMED, Confidence.LOW)
+    other = verdict(text_case("RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), "cublas-handle-no-vram")  # fmt: skip
+    assert other.outcome is Outcome.RULED_OUT
+
+
+def test_what_nccl_was_refused_is_said_to_lie_outside_the_pool():
+    case = text_case("Last error:\nFailed to CUDA calloc async 2432 bytes")
+    words = verdict(case, "true-capacity").summary
+    assert leading(case) == "undecided"
+    assert "2432 bytes" in words
+    assert "outside PyTorch's pool" in words

@@ -112,7 +112,7 @@ _FAMILIES = (
         kind="cuda-oom",
         anchor="Tried",
         head=re.compile(
-            rf"(?:(?P<backend>[A-Z]{{2,5}}){GAP}out{GAP}of{GAP}memory\.?{GAP})?"
+            rf"(?:(?P<backend>[A-Z]{{2,5}}){GAP}out{GAP}of{GAP}memory\.?{GAP}|(?P<ceiling>size{GAP}larger{GAP}than{GAP}4GB!{GAP}))?"
             rf"Tried{GAP}to{GAP}allocate{GAP}(?:(?P<requested>{SIZE})|(?P<overflow>more{GAP}than{GAP}1EB))"
         ),
         fields=_SENTENCES,
@@ -164,7 +164,9 @@ def _read(text: str, match: re.Match[str], family: _Family, stop: int) -> Incide
     end = max([match.end(), *(reading.end for reading in readings.values())])
     hint = text[end : min(end + _HINT, len(text))].split("\n", 1)[0]
     message = text[match.start() : end]
-    backend = match.groupdict().get("backend")
+    groups = match.groupdict()
+    # Intel's extension prints its ceiling for one block instead of the backend's name
+    backend = "XPU" if groups.get("ceiling") else groups.get("backend")
     return Incident(
         kind="xpu-oom" if backend == "XPU" else family.kind,
         wording=_wording(family.kind, backend, message + hint),

@@ -73,6 +73,12 @@ _NOTEBOOK_FRAME = re.compile(
     r"^File (?P<file>[^\s\"'][^:\n]{1,300}):(?P<line>\d+), in (?P<function>[\w<>.]{1,120})",
     re.MULTILINE,
 )
+_RICH_FRAME = re.compile(
+    r"^[│|\s]{0,4}(?P<file>(?:[A-Za-z]:)?[^\s│\":]{1,300}\.py):(?P<line>\d+)\s*(?:[│|][ \t]*\n[│|]?)?\s*in (?P<function>[\w<>.]{1,120})[^\n]*"
+    r"(?:(?:\n(?![^\n]{0,200}\.py:\d)[^\n❱]{0,300}){0,6}\n[│|\s]{0,4}❱ {1,4}\d+ (?:[│|] {0,3})*(?P<source>[^\n]{1,300}?)[ │|]*$)?",
+    re.MULTILINE,
+)
+"""A frame of the library rich: its file and line on one row, the failing line of code marked by an arrow below."""
 _NOTEBOOK_LINE = re.compile(
     r"^(?:-+> ?|\s{2,})(?:\d{1,5}) (?P<source>\s{0,60}\S[^\n]{0,300})$", re.MULTILINE
 )
@@ -136,12 +142,14 @@ def alloc_conf(text: str) -> tuple[Reading, Reading] | None:
 
 def tracebacks(text: str) -> list[Traceback]:
     """Every run of frames, in the order of the text."""
-    if "File" not in text:
-        return []
+    patterns = [
+        pattern
+        for literal, pattern in (("File", _FRAME), ("File", _NOTEBOOK_FRAME), ("❱", _RICH_FRAME))
+        if literal in text
+    ]
+    found = (match for pattern in patterns for match in pattern.finditer(text))
     runs: list[list[re.Match[str]]] = []
-    for match in sorted(
-        (*_FRAME.finditer(text), *_NOTEBOOK_FRAME.finditer(text)), key=lambda m: m.start()
-    ):
+    for match in sorted(found, key=lambda m: m.start()):
         if (
             not runs
             or match.start() - runs[-1][-1].end() > _APART

@@ -50,7 +50,10 @@ _DEVICE_OOM = (
     _w("bare-oom", "async-short", "Allocation on device", r"Allocation on device(?! \S{1,40} would)\b"),
     _w("bare-oom", "cuda-malloc", "cudaMalloc failed", r"cudaMalloc failed: out of memory"),
     _w("bare-oom", "jetson", "NvMap", r"NvMapMemAlloc\w{1,30}: \d+,? error 12"),
-    _w("nvml-assert", "nvml-assert", "NVML_SUCCESS", r"NVML_SUCCESS == \w+ INTERNAL ASSERT FAILED at [\"']?(?P<file>[^\"'\n]{1,300})[\"']?:(?P<line>\d+)"),
+    _w("bare-oom", "nccl", "Cuda failure", r"Cuda failure (?:\d )?'out of memory'"),
+    _w("bare-oom", "nccl", "Failed to CUDA calloc", r"Failed to CUDA calloc (?:async |host )?(?P<requested>\d+ bytes)"),
+    _w("bare-oom", "expandable-broken", "!handles_.at(", r"!handles_\.at\(\w{1,20}\) INTERNAL ASSERT FAILED"),
+    _w("nvml-assert", "nvml-assert", "NVML_SUCCESS", r"NVML_SUCCESS == [^\n]{1,80}? INTERNAL ASSERT FAILED at [\"']?(?P<file>[^\"'\n]{1,300})[\"']?:(?P<line>\d+)"),
     _w("mps-buffer", "mps-buffer", "Invalid buffer size", rf"Invalid buffer size: (?P<requested>{SIZE})"),
     _w("driver-error", "driver-error", "driver error", r"CUDA driver error: (?P<what>invalid argument|unknown error|operation not supported|invalid device ordinal)"),
 )  # fmt: skip
@@ -134,6 +137,7 @@ _CONFIG = (
     _w("conf-error", "boolean", "Expected a single True/False argument for", r"Expected a single True/False argument for (?P<key>\w{1,60})"),
     _w("conf-error", "structure", "ConfigTokenizer", r"Index out of bounds in ConfigTokenizer"),
     _w("conf-error", "structure", "Expected closing bracket", r"Expected closing bracket"),
+    _w("conf-error", "structure", "Error parsing the allocator config", r"Error parsing the allocator config: [^\n]{0,60}"),
     _w("conf-error", "backend-name", "Unknown allocator backend", r"Unknown allocator backend, options are native and cudaMallocAsync"),
     _w("conf-error", "backend-late", "backend parsed at runtime", r"[Aa]llocator backend parsed at runtime != allocator backend parsed at load time"),
     _w("conf-error", "number", ": sto", r"(?:RuntimeError|ValueError): (?P<function>stoi|stoull|stol|stod)\s*$"),
@@ -154,6 +158,7 @@ _CONFIG = (
 _HOST = (
     _w("host-oom", "cpu-allocator", "you tried to allocate", r"(?:DefaultCPUAllocator|CPUAllocator)?[^\n]{0,60}(?:can't allocate memory|not enough memory): you tried to allocate (?P<requested>\d+ bytes)"),
     _w("host-oom", "cpu-allocator", "Buy new RAM", r"not enough memory: you tried to allocate (?P<requested>\d+ ?[KMGT]?B)\. Buy new RAM"),
+    _w("host-oom", "cpu-allocator", "DefaultCPUAllocator", r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)"),
     _w("host-oom", "numpy", "Unable to allocate", rf"Unable to allocate (?P<requested>{SIZE}) for an array with shape"),
     _w("host-oom", "python", "MemoryError", r"^(?:\w+\.)*MemoryError\b"),
     _w("host-oom", "errno-12", "Cannot allocate memory", r"(?:\[Errno 12\] |unable to mmap (?P<requested>\d+ bytes) [^\n]{0,300})Cannot allocate memory"),
@@ -177,6 +182,8 @@ _HOST = (
     _w("killed", "signal-9", "-9", r"(?:exit_?code|return(?:ed)?[ _]?code|exit(?:ed)? with (?:code|status)|exits with return code)\s*[:=]?\s*\(?-9\b"),
     _w("killed", "sigkill", "SIGKILL", r"(?:Signal 9 \(SIGKILL\)|Signals\.SIGKILL|terminated by signal SIGKILL|received SIGKILL)"),
     _w("killed", "shell", "Killed", r"^(?:[^\n]{0,80}: line \d+:\s+\d+ )?Killed(?:\s*$|\s{2,}\S|\s+python)"),
+    _w("killed", "worker-lost", "orker unexpectedly exits", r"Worker unexpectedly exits with a connection error"),
+    _w("killed", "worker-lost", "died unexpectedly", r"The (?:actor|worker) died unexpectedly before finishing this task"),
     _w("killed", "launcher", "Killing subprocess", r"sigkill_handler\] Killing subprocess (?P<pid>\d+)"),
 )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramdoc.crashlog.incident import Incident
+from vramdoc.crashlog.incident import CrashLog, Incident
 from vramdoc.diagnose.answers import (
     THE_ERROR,
     derived,
@@ -70,12 +70,29 @@ def unnumbered(case: Case) -> Incident | None:
     return case.crash.first(*UNNUMBERED)
 
 
+def growth_told(log: CrashLog, wording: str) -> Incident | None:
+    """The sentence in which a person reports growth ``per turn`` or ``per step``."""
+    told = (o for o in log.observations if o.kind == "growth-told")
+    return next((o for o in told if o.wording == wording), None)
+
+
 def _bare_sentence(bare: Incident) -> str:
     if bare.kind == "nvml-assert":
         return (
             "This is an out-of-memory error whose own report failed: while composing the message PyTorch asks NVML for the process "
             "list, and up to torch 2.13 an NVML that does not answer (Jetson, MIG, vGPU, containers) replaces the text. "
             "No figures are available from it."
+        )
+    if bare.wording == "expandable-broken":
+        return (
+            "An expandable segment is in pieces: mapping more memory into it failed before, and from then on every request of this process fails here (pytorch#188008). "
+            "The first out-of-memory error of the log is the real one; only a restart helps, and expandable_segments:False avoids it."
+        )
+    if bare.wording == "nccl":
+        asked = f" {bare.readings['requested'].text}" if "requested" in bare.readings else " memory"
+        return (
+            f"NCCL asked the driver for{asked} for its communication buffers and got none. They lie outside PyTorch's pool, so what the pool keeps idle "
+            "counts as used for it. The text prints no figures of the device."
         )
     return "The device's memory ran out, but this wording prints no figures: it comes from the driver, often while a CUDA context or a library starts."
 

@@ -43,6 +43,10 @@ class LibraryError:
         """The first use of the library on a thread and device (ATen/cuda/CublasHandlePool.cpp), refused for want of something."""
         if self.status not in _UNMADE:
             return False
+        if (
+            self.incident.kind == "cudnn"
+        ):  # torch names no call of cuDNN; a handle that exists never answers so
+            return self.status == "NOT_INITIALIZED"
         return self.call in _HANDLE_CALLS or (
             not self.call and self.incident.wording == "torch-1.1"
         )
@@ -72,7 +76,8 @@ def _starved(log: CrashLog) -> Incident | None:
     """A handle or workspace of a sister library that got no memory; their other errors are not ours."""
     for incident in log.all("cusolver", "cudnn"):
         status, call = incident.readings.get("status"), incident.readings.get("call")
-        if status and (status.value == "ALLOC_FAILED" or (call and call.value in _HANDLE_CALLS)):
+        creates = incident.kind == "cudnn" or (call is not None and call.value in _HANDLE_CALLS)
+        if status and (status.value == "ALLOC_FAILED" or (creates and status.value in _UNMADE)):
             return incident
     return None
 

@@ -40,6 +40,11 @@ _OTHER_FAILURES = (
     "segfault",
 )
 """When one of these is in the text, a launcher's SIGKILL of the remaining processes is its consequence."""
+_UNEXPLAINED = {
+    "launcher": "A launcher killed its processes; why the first one ended is not in the text.",
+    "worker-lost": "Ray lost a worker and lists what can end one: the kernel's out-of-memory killer for want of host memory, a forced stop, a crash. Which it was is not in the text.",
+}
+"""Wordings that say that a process is gone, and not that somebody killed it for its memory."""
 _KERNEL = "the kernel's log (dmesg) or the container's memory limit: an out-of-memory kill is written there"
 
 
@@ -69,7 +74,7 @@ def judge(case: Case) -> Verdict:
         return _said(log, said)
     if pinned := _pinned_failure(log):
         return pinned
-    kills = sorted(log.all("killed"), key=lambda kill: kill.wording == "launcher")
+    kills = sorted(log.all("killed"), key=lambda kill: kill.wording in _UNEXPLAINED)
     killed = kills[0] if kills else None
     if killed is not None and log.first(*_OTHER_FAILURES) is None:
         return _killed(log, killed)
@@ -127,7 +132,7 @@ def _pinned_failure(log: CrashLog) -> Verdict | None:
         return None
     return confirmed(
         ID,
-        "Page-locked (pinned) host memory could not be had: the frame that fails pins a batch, and the CUDA error is about the host.",
+        "Page-locked (pinned) host memory could not be had: the frame that fails pins memory, and the CUDA error is about the host.",
         [quote(bare), line.fact("pinning_line")],
         confidence=Confidence.MEDIUM,
         notes=["WSL2 caps pinned memory; try pin_memory=False (microsoft/WSL#8447)."],
@@ -160,10 +165,10 @@ def _killed(log: CrashLog, killed: Incident) -> Verdict:
                 "Offloaded parameters and optimizer state need host RAM: 12 bytes a parameter for Adam's fp32 copies and moments.",
             ],
         )
-    if killed.wording == "launcher":
+    if killed.wording in _UNEXPLAINED:
         return undecided(
             ID,
-            "A launcher killed its processes; why the first one ended is not in the text.",
+            _UNEXPLAINED[killed.wording],
             ["the output of the process that ended first", _KERNEL],
             evidence=[quote(killed)],
         )

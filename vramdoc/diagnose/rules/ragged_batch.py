@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vramdoc.diagnose.answers import cite, confirmed, quote, ruled_out
+from vramdoc.diagnose.answers import cite, confirmed, quote, ruled_out, undecided
 from vramdoc.diagnose.ragged import is_ragged
 from vramdoc.diagnose.rule import Rule
-from vramdoc.diagnose.verdict import Confidence, Verdict
+from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
 from vramdoc.evidence.case import Case
 
 ID = "ragged-batch"
@@ -24,10 +24,17 @@ def judge(case: Case) -> Verdict:
             [cite(first, "entry_0"), cite(other, f"entry_{entry.text}")],
             confidence=Confidence.HIGH,
         )
-    if not is_ragged(log):
-        return ruled_out(ID, "No DataLoader worker or collate function is in evidence.")
     incident = log.first("resize")
-    assert incident is not None, "is_ragged looks for it"
+    if incident is not None and not log.frames and not is_ragged(log):
+        return undecided(
+            ID,
+            "The resize message without a traceback is most often a batch of unequal samples.",
+            ["the traceback above the message, or one run with num_workers=0"],
+            evidence=[quote(incident)],
+            severity=Severity.WARNING,
+        )
+    if incident is None or not is_ragged(log):
+        return ruled_out(ID, "No DataLoader worker or collate function is in evidence.")
     sign = log.signs.get("collate") or log.signs["dataloader-worker"]
     return confirmed(
         ID,
@@ -46,7 +53,7 @@ RULE = Rule(
         "The default collate function stacks samples. In a worker it allocates shared memory for all elements and shapes it after the first sample; when the first one is larger than the average, the storage would have to grow, "
         "which shared memory cannot. Otherwise, and always without workers, torch names the unequal shapes instead."
     ),
-    how_decided='"stack expects each tensor to be equal size", or the resize message with a DataLoader worker or a collate function in the text.',
+    how_decided='"stack expects each tensor to be equal size", or the resize message with a DataLoader worker or a collate function in the text, unless the innermost line of the traceback itself resizes a tensor.',
     not_to_confuse_with="resize-not-resizable outside a worker; host-oom (/dev/shm too small gives a bus error).",
     remedies=("RX-COLLATE",),
     references=("torch/utils/data/_utils/collate.py", "failure-pattern catalogue 1.4"),

@@ -15,8 +15,8 @@ from vramdoc.diagnose.answers import (
     text_is_silent,
     undecided,
 )
-from vramdoc.diagnose.code_lines import base_name, code_lines
-from vramdoc.diagnose.ragged import is_ragged
+from vramdoc.diagnose.code_lines import base_name
+from vramdoc.diagnose.ragged import growing_line, is_ragged
 from vramdoc.diagnose.rule import Rule
 from vramdoc.diagnose.verdict import Confidence, Verdict
 from vramdoc.evidence.case import Case
@@ -24,7 +24,19 @@ from vramdoc.facts import Fact, Source
 from vramdoc.units import format_bytes
 
 ID = "resize-not-resizable"
-_SINKS = (".resize_(", ".resize_as_(", ".set_(", "out=")
+_ORIGINS = (
+    # (literals in a visible line of code, where the buffer then comes from); failure-pattern catalogue 1.3
+    (("pin_memory(",), "pin_memory() builds its buffer outside PyTorch's allocator, in a size of its own; torch 1.0 failed so on tensors without elements (pytorch#15770)"),
+    (("from_numpy(", "torch.as_tensor(", "torch.asarray("), "from_numpy and as_tensor share NumPy's buffer"),
+    ((".numpy()", "np.asarray("), "handing a tensor to NumPy freezes its storage for good, even after the array is gone: hand over a clone"),
+    (("frombuffer(",), "frombuffer shares the buffer of the bytes object"),
+    (("memmap(", "from_file(", "mmap=True"), "the storage is mapped from a file"),
+    (("safe_open(", "load_file(", "get_tensor("), "safetensors on the CPU hands out views of the mapped file"),
+    (("assign=True",), "load_state_dict(assign=True) puts the checkpoint's own buffers into the model"),
+    (("torch.load(", "torch.jit.load(", "torch.export.load("), "torch.load on the CPU hands out the file reader's buffers, with or without mmap"),
+    (("from_dlpack(",), "the buffer belongs to the library that exported it (DLPack)"),
+    (("share_memory_(", "Queue(", "queue.get("), "the storage lies in memory that processes share"),
+)  # fmt: skip
 _NEAR_MISSES = {
     "requires-grad": "autograd's guard, the storage may be fine: resize a detached copy, not a parameter",
     "forward-grad": "forward-mode AD forbids it: work out of place",
@@ -150,9 +162,7 @@ def _near_miss(near: Incident) -> Verdict:
 
 
 def _from_text(log: CrashLog, incident: Incident) -> Verdict:
-    sink = next(
-        (line for line in code_lines(log) if any(sign in line.source for sign in _SINKS)), None
-    )
+    sink = growing_line(log)
     return confirmed(
         ID,
         "A tensor should grow whose memory PyTorch does not own: it came from a file, a checkpoint, NumPy, shared memory or another process, and such a storage has no allocator. "
@@ -186,9 +196,18 @@ def _sources(log: CrashLog, sink: str) -> Iterator[str]:
         )
     elif "fsdp" in log.signs or "distributed" in log.signs:
         yield "Frames of torch.distributed: FSDP frees and re-allocates storages, which fails for one that it does not own."
+    for literals, origin in _ORIGINS:
+        if any(literal in line for line in (*log.source_lines, *log.code) for literal in literals):
+            yield f"A visible line explains the buffer: {origin}."
+            break
     if sink:
         yield f"The growing operation is: {sink}"
-    if "dataloader-worker" not in log.signs:
+    if not log.frames:
+        yield (
+            "The text shows no traceback. Most often this message comes from a DataLoader worker whose batch holds samples of unequal shape: run once with num_workers=0, "
+            "and the message names the shapes if that is it."
+        )
+    elif not {"dataloader-worker", "collate"} & log.signs.keys():
         yield "No DataLoader worker is in the traceback, so this is not the batch of unequal samples."
 
 
