@@ -228,4 +228,4 @@ def test_without_scripts_the_verdict_and_the_action_can_still_be_read(
     finally:
         page.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
     assert "expandable_segments:True" in text
-    assert "992.00 MiB" in text
+    assert "480.00 MiB" in text

@@ -79,7 +79,7 @@ def test_what_does_not_fit_is_left_out_and_said_but_never_what_a_button_shows(
 
 def test_nothing_to_draw_is_no_error() -> None:
     assert page_data(None) is None
-    assert page_data(SAMPLES["crash_text"]().case) is None
-    data = page_data(SAMPLES["fragmentation"]().case)
+    assert page_data(SAMPLES["crash-text"]().case) is None
+    data = page_data(SAMPLES["hostile"]().case)
     assert data is not None
     assert not data.has_trace

@@ -16,6 +16,7 @@ from vramdoc.facts import Source
 from vramdoc.report.comparison import Comparison, ConfigRow
 from vramdoc.report.contents import Report
 from vramdoc.report.plots import plot_capacity, plot_comparison, plot_report
+from vramdoc.report.plots.pictures import drawings
 from vramdoc.report.plots.style import THEMES
 
 NAMES = ("memory-over-time", "sizes-and-lifetimes", "segment-map")
@@ -49,11 +50,12 @@ def test_a_recording_gives_every_picture_the_same_way_twice() -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_sample_is_drawn_or_left_out(name: str) -> None:
-    assert plot_report(SAMPLES[name]()).keys() <= in_all_kinds(NAMES)
+    """Planned only: ``test_golden`` draws them, and the test above turns one of each into files."""
+    assert {drawing.name for drawing in drawings(SAMPLES[name]())} <= set(NAMES)
 
 
 def test_a_snapshot_without_a_trace_gives_its_map_only() -> None:
-    assert plot_report(SAMPLES["fragmentation"]()).keys() == in_all_kinds(("segment-map",))
+    assert plot_report(SAMPLES["hostile"]()).keys() == in_all_kinds(("segment-map",))
 
 
 def test_configs_and_capacity_are_drawn() -> None:

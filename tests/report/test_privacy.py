@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.report.samples import fragmentation, read, striped_snapshot, verdict
+from tests.report.recorded import report_of
+from tests.report.samples import read, verdict, with_stack
 from vramdoc.crashlog.incident import CrashLog, Incident
 from vramdoc.diagnose.verdict import Outcome
 from vramdoc.evidence.attribution import worth
@@ -66,17 +67,14 @@ PLACES = (
 
 def planted() -> Report:
     """The secrets in every place a Report has for text."""
-    frames = (Frame(PLACES[1], 12, "forward"), Frame(PLACES[0], 3, "main"))
-    snapshot = striped_snapshot()
-    segments = tuple(
-        replace(s, blocks=tuple(replace(b, frames=frames) for b in s.blocks))
-        for s in snapshot.segments
-    )
-    snapshot = replace(
-        snapshot, segments=segments, allocator_settings={"A_SETTING": "value-off-the-list"}
-    )
+    base = report_of("fragmentation")
+    assert base.case is not None
+    assert base.case.oom_snapshot is not None
+    snapshot = with_stack(
+        replace(base.case.oom_snapshot, allocator_settings={"A_SETTING": "value-off-the-list"}),
+        Frame(PLACES[1], 12, "forward"), Frame(PLACES[0], 3, "main"),
+    )  # fmt: skip
     fact = Fact("source_line", TEXT, "text", Source.READ, f"{PLACES[0]}:12")
-    base = fragmentation()
     rx = base.prescriptions[0]
     rx = replace(
         rx, title=TEXT, change=TEXT, risk=TEXT, limits=TEXT, snippets={"bash": TEXT},
@@ -135,7 +133,7 @@ def test_include_private_shows_all() -> None:
 
 
 def test_include_private_still_neutralises_control_characters() -> None:
-    report = replace(fragmentation(), headline="\x1b[2Jgone\x07")
+    report = replace(report_of("fragmentation"), headline="\x1b[2Jgone\x07")
     assert redact(report, include_private=True).headline == "gone\\x07"
 
 
@@ -145,7 +143,7 @@ def test_redacting_twice_changes_nothing_more() -> None:
 
 
 def test_what_the_reader_needs_stays() -> None:
-    base = fragmentation()
+    base = report_of("fragmentation")
     assert FORMATS["markdown"].render(redact(base)) == FORMATS["markdown"].render(base)
 
 

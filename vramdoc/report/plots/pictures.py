@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vramdoc.evidence.lifetimes import lifetimes
@@ -13,7 +14,7 @@ from vramdoc.report.plots.capacity import CapacityPicture
 from vramdoc.report.plots.comparison import ComparisonPicture
 from vramdoc.report.plots.lifetimes import LifetimePicture
 from vramdoc.report.plots.segments import SegmentPicture
-from vramdoc.report.plots.style import rendered
+from vramdoc.report.plots.style import HEIGHT, Draw, rendered
 from vramdoc.report.plots.usage import Moment, UsagePicture
 from vramdoc.units import format_bytes
 
@@ -26,31 +27,47 @@ if TYPE_CHECKING:
     from vramdoc.snapshot.model import Trace
 
 
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """One picture before it is drawn."""
+
+    name: str
+    draw: Draw
+    height: float = HEIGHT
+    """Inches."""
+
+
 def plot_report(report: Report) -> dict[str, bytes]:
     """Every picture the report's evidence allows, by file name; none without a snapshot."""
+    pictures: dict[str, bytes] = {}
+    for drawing in drawings(report):
+        pictures |= rendered(drawing.name, drawing.draw, height=drawing.height)
+    return pictures
+
+
+def drawings(report: Report) -> Iterator[Drawing]:
+    """What ``plot_report`` draws, in its order."""
     case = report.case
     snapshot = (case.oom_snapshot or case.snapshot) if case is not None else None
     if case is None or snapshot is None:
-        return {}
+        return
     device = case.usage.device if case.usage is not None else device_of_interest(snapshot)
     trace = trace_of(snapshot, device)
     allocations = lifetimes(snapshot, device)
     levels = timeline(snapshot, device, allocations)
     failure = _failure(case, trace)
-    pictures: dict[str, bytes] = {}
     if len(trace):
         usage = UsagePicture(
             levels=levels, failure=failure, phases=case.manifest.phases if case.manifest else (), total_bytes=_total(case)
         )  # fmt: skip
-        pictures |= rendered("memory-over-time", usage.draw)
-        pictures |= rendered("sizes-and-lifetimes", LifetimePicture(allocations=allocations).draw)
+        yield Drawing("memory-over-time", usage.draw)
+        yield Drawing("sizes-and-lifetimes", LifetimePicture(allocations=allocations).draw)
     lives = segment_lives(snapshot, device)
     if len(lives):
         moments = _moments(levels, failure, len(trace))
         layouts = [(title, lives.layout(event, allocations)) for title, event in moments]
         segments = SegmentPicture(layouts=[pair for pair in layouts if pair[1]], bars=_bars(case))
-        pictures |= rendered("segment-map", segments.draw, height=segments.height)
-    return pictures
+        yield Drawing("segment-map", segments.draw, segments.height)
 
 
 def plot_comparison(comparison: Comparison, *, total_bytes: int | None = None) -> dict[str, bytes]:
