@@ -5,10 +5,10 @@ import pickle
 from hypothesis import given
 
 from tests.snapshot.plain import snapshots
-from vramdoc.evidence.build import measured
+from vramdoc.evidence.build import measured, summarise
 from vramdoc.evidence.case import Case
 from vramdoc.evidence.diff import compare
-from vramdoc.evidence.ranks import compare_ranks, summarise
+from vramdoc.evidence.ranks import compare_ranks
 from vramdoc.snapshot.schema import snapshot_from_plain
 
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import typer
 
 from vramdoc.cli import options
 
-if TYPE_CHECKING:
-    import typer
 
-
-def capabilities(json_output: options.Json = False) -> None:
+def capabilities(context: typer.Context, json_output: options.Json = False) -> None:
     """Say what this installation can do: commands, verdicts, prescriptions, lint rules, GPUs, formats."""
     from vramdoc.cli import terminal
-    from vramdoc.cli.app import app
 
-    found = describe(app)
+    found = describe(context.find_root().command)
     if json_output:
         terminal.show(json.dumps(found, indent=2, sort_keys=True))
         return
@@ -29,8 +27,8 @@ def capabilities(json_output: options.Json = False) -> None:
             terminal.show(f"{name}: {value}")
 
 
-def describe(app: typer.Typer) -> dict[str, Any]:
-    """Everything there is, by kind, as plain values."""
+def describe(group: Any) -> dict[str, Any]:
+    """Everything there is, by kind, as plain values. ``group`` is the command line itself, a ``typer.core.TyperGroup``."""
     from vramdoc import __version__
     from vramdoc.allocator.releases import RULES as RELEASES
     from vramdoc.cli.values import CACHES, WORKLOADS
@@ -43,7 +41,7 @@ def describe(app: typer.Typer) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "version": __version__,
-        "commands": commands(app),
+        "commands": commands(group),
         "verdicts": sorted(rule.id for rule in RULES),
         "prescriptions": sorted(PRESCRIPTIONS),
         "lint_rules": sorted(rule.id for rule in LINT_RULES),
@@ -55,15 +53,12 @@ def describe(app: typer.Typer) -> dict[str, Any]:
     }
 
 
-def commands(app: typer.Typer) -> dict[str, Any]:
-    """Every command with its options, read from the Typer app itself."""
-    import typer.main
-
-    group = typer.main.get_command(app)
+def commands(group: Any) -> dict[str, Any]:
+    """Every command with its options, read from the command line itself."""
     return {
         name: {
             "help": (command.help or "").split("\n")[0],
             "options": sorted(o for p in command.params for o in p.opts if o.startswith("-")),
         }
-        for name, command in sorted(group.commands.items())  # type: ignore[attr-defined]
+        for name, command in sorted(group.commands.items())
     }

@@ -17,6 +17,7 @@ from vramdoc.snapshot.reader import read_snapshot
 
 if TYPE_CHECKING:
     from vramdoc.crashlog.incident import CrashLog
+    from vramdoc.evidence.ranks import RankSummary
     from vramdoc.record.manifest import Manifest
     from vramdoc.record.recording import Recording
     from vramdoc.snapshot.model import Snapshot
@@ -74,7 +75,7 @@ def _case_of_ranks(read: Sequence[Callable[[], Case]]) -> Case:
 
     One case is read at a time: a rank's snapshot may be large, its summary is not.
     """
-    from vramdoc.evidence.ranks import compare_ranks, summarise  # noqa: PLC0415 - numpy
+    from vramdoc.evidence.ranks import compare_ranks  # noqa: PLC0415 - numpy
 
     found = [summarise(read_case(), rank) for rank, read_case in enumerate(read)]
     summaries = [summary for summary in found if summary is not None]
@@ -83,6 +84,22 @@ def _case_of_ranks(read: Sequence[Callable[[], Case]]) -> Case:
     outlier = [] if ranks is None or ranks.outlier is None else [ranks.outlier.rank]
     chosen = next(iter([*failed, *outlier]), 0)
     return dataclasses.replace(read[chosen](), ranks=ranks)
+
+
+def summarise(case: Case, rank: int) -> RankSummary | None:
+    """Reduce a rank's case to its summary; None when it has no snapshot to measure."""
+    if case.usage is None:
+        return None
+    from vramdoc.evidence.ranks import RankSummary  # noqa: PLC0415 - numpy
+
+    return RankSummary(
+        rank=rank,
+        name=case.name,
+        peak=case.usage.peak,
+        end=case.usage.end,
+        failed=case.oom is not None,
+        sites=tuple((use.site, use.bytes) for use in case.peak_sites),
+    )
 
 
 def _case_of_process(recording: Recording, *, parsed: Path | None = None) -> Case:

@@ -9,13 +9,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
 
 from vramdoc.evidence.attribution import Site
 from vramdoc.evidence.usage import Levels
-
-if TYPE_CHECKING:
-    from vramdoc.evidence.case import Case
 
 STANDS_OUT = 0.05
 """Part of the other ranks' median by which a rank must lie above it. Ranks of one data-parallel run execute the same program; uneven
@@ -64,20 +60,6 @@ class Ranks:
     median_active_peak: int
     outlier: Outlier | None
     """None when no rank lies clearly above the others."""
-
-
-def summarise(case: Case, rank: int) -> RankSummary | None:
-    """Reduce a case to its summary; None when it has no snapshot to measure."""
-    if case.usage is None:
-        return None
-    return RankSummary(
-        rank=rank,
-        name=case.name,
-        peak=case.usage.peak,
-        end=case.usage.end,
-        failed=case.oom is not None,
-        sites=tuple((use.site, use.bytes) for use in case.peak_sites),
-    )
 
 
 def compare_ranks(summaries: Sequence[RankSummary]) -> Ranks | None:
