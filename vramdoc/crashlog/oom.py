@@ -7,6 +7,7 @@ newlines, prefixes and a cut-off end do not matter. Sources: the templates in c1
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,50 +22,55 @@ _HINT = 700
 """Both of torch 2.15's hints together stay below this."""
 
 
+@functools.cache
 def _phrase(text: str) -> re.Pattern[str]:
-    """A pattern of words with any gap between them; ``{size}`` is the figure, ``:`` stands loosely."""
+    """A pattern of words with any gap between them; ``{size}`` is the figure, ``:`` stands loosely.
+
+    Compiled when a message of its family is read: all of them at import would cost each start 5 ms.
+    """
     pattern = text.replace("{size}", f"(?P<size>{SIZE})").replace(
         " : ", f"{OPTIONAL_GAP}:{OPTIONAL_GAP}"
     )
     return re.compile(pattern.replace(" ", GAP))
 
 
-_Fields = Mapping[str, re.Pattern[str]]
+_Fields = Mapping[str, str]
+"""Name of a figure to its phrase."""
 
 _PARENTHESIS: _Fields = {  # torch 1.0 to 2.0: "(GPU 0; T total capacity; ...)"
-    "total": _phrase("{size} total capacity"),
-    "allocated": _phrase("{size} already allocated"),
-    "free": _phrase("{size} free(?=[;)])"),
-    "allowed": _phrase("{size} allowed(?=[;)])"),
-    "cached": _phrase(r"{size} cached\b"),
-    "reserved": _phrase("{size} reserved in total by PyTorch"),
+    "total": "{size} total capacity",
+    "allocated": "{size} already allocated",
+    "free": "{size} free(?=[;)])",
+    "allowed": "{size} allowed(?=[;)])",
+    "cached": r"{size} cached\b",
+    "reserved": "{size} reserved in total by PyTorch",
 }
 _SENTENCES: _Fields = {  # torch 2.1 and later; "capacty" is 2.1's own spelling
-    "total": _phrase("has a total capaci?ty of {size}"),
-    "free": _phrase("of which {size} is free"),
-    "process": _phrase("this process has {size} memory in use"),
-    "allowed": _phrase("{size} allowed(?=;)"),
-    "allocated": _phrase("Of the allocated memory {size} is allocated by PyTorch"),
-    "private_pools": _phrase("{size} allocated in private pools"),
-    "unallocated": _phrase("{size} is reserved by PyTorch but unallocated"),
+    "total": "has a total capaci?ty of {size}",
+    "free": "of which {size} is free",
+    "process": "this process has {size} memory in use",
+    "allowed": "{size} allowed(?=;)",
+    "allocated": "Of the allocated memory {size} is allocated by PyTorch",
+    "private_pools": "{size} allocated in private pools",
+    "unallocated": "{size} is reserved by PyTorch but unallocated",
 }
 _ASYNC: _Fields = {
-    "allocated": _phrase("Currently allocated : {size}"),
-    "requested": _phrase("Requested : {size}"),
-    "total": _phrase("Device limit : {size}"),
-    "free": _phrase(r"Free \(according to CUDA\) : {size}"),
-    "allowed": _phrase(r"PyTorch limit \(set by user-supplied memory fraction\) : {size}"),
+    "allocated": "Currently allocated : {size}",
+    "requested": "Requested : {size}",
+    "total": "Device limit : {size}",
+    "free": r"Free \(according to CUDA\) : {size}",
+    "allowed": r"PyTorch limit \(set by user-supplied memory fraction\) : {size}",
 }
 _MPS: _Fields = {
-    "allocated": _phrase("MPS allocated : {size}"),
-    "other_allocations": _phrase("other allocations : {size}"),
-    "allowed": _phrase("max allowed : {size}"),
-    "requested": _phrase("Tried to allocate {size}"),
+    "allocated": "MPS allocated : {size}",
+    "other_allocations": "other allocations : {size}",
+    "allowed": "max allowed : {size}",
+    "requested": "Tried to allocate {size}",
 }
-_POLICY: _Fields = {"requested": _phrase("Requested size : {size}")}
+_POLICY: _Fields = {"requested": "Requested size : {size}"}
 
-_IS_SENTENCES = _phrase("has a total|Of the allocated memory")
-_PROCESS = _phrase("Process (?P<pid>[0-9]{1,10}) has {size} memory in use")
+_IS_SENTENCES = "has a total|Of the allocated memory"
+_PROCESS = "Process (?P<pid>[0-9]{1,10}) has {size} memory in use"
 # torch 2.3 prints the device index as a raw byte (allocator-spec 9.1)
 _DEVICE = re.compile(
     rf"\b(?:GPU|NPU|XPU){GAP}(?P<device>[0-9]{{1,3}}|[\x00-\x08]|\\u000[0-8])(?=;|{GAP}has\b)"
@@ -77,7 +83,7 @@ class _Family:
 
     kind: str
     anchor: str
-    head: re.Pattern[str]
+    head: str
     fields: _Fields
 
 
@@ -85,36 +91,28 @@ _FAMILIES = (
     _Family(
         kind="mps-oom",
         anchor="MPS backend",
-        head=re.compile(
-            rf"MPS{GAP}backend{GAP}out{GAP}of{GAP}memory"
-            rf"(?:[^)]{{0,400}}\)\.{GAP}Tried{GAP}to{GAP}allocate{GAP}(?P<requested>{SIZE}))?"
-        ),
+        head=rf"MPS{GAP}backend{GAP}out{GAP}of{GAP}memory"
+        rf"(?:[^)]{{0,400}}\)\.{GAP}Tried{GAP}to{GAP}allocate{GAP}(?P<requested>{SIZE}))?",
         fields=_MPS,
     ),
     _Family(
         kind="async-oom",
         anchor="would exceed allowed",
-        head=re.compile(
-            r"Allocation on device (?:(?P<device>\S{1,3}) )?would exceed allowed memory"
-        ),
+        head=r"Allocation on device (?:(?P<device>\S{1,3}) )?would exceed allowed memory",
         fields=_ASYNC,
     ),
     _Family(
         kind="cuda-oom",
         anchor="preemptively",
-        head=re.compile(
-            rf"(?:(?P<backend>[A-Z]{{2,5}}){GAP}out{GAP}of{GAP}memory\.{GAP})?"
-            rf"Allocation{GAP}was{GAP}preemptively{GAP}rejected"
-        ),
+        head=rf"(?:(?P<backend>[A-Z]{{2,5}}){GAP}out{GAP}of{GAP}memory\.{GAP})?"
+        rf"Allocation{GAP}was{GAP}preemptively{GAP}rejected",
         fields=_POLICY,
     ),
     _Family(
         kind="cuda-oom",
         anchor="Tried",
-        head=re.compile(
-            rf"(?:(?P<backend>[A-Z]{{2,5}}){GAP}out{GAP}of{GAP}memory\.?{GAP}|(?P<ceiling>size{GAP}larger{GAP}than{GAP}4GB!{GAP}))?"
-            rf"Tried{GAP}to{GAP}allocate{GAP}(?:(?P<requested>{SIZE})|(?P<overflow>more{GAP}than{GAP}1EB))"
-        ),
+        head=rf"(?:(?P<backend>[A-Z]{{2,5}}){GAP}out{GAP}of{GAP}memory\.?{GAP}|(?P<ceiling>size{GAP}larger{GAP}than{GAP}4GB!{GAP}))?"
+        rf"Tried{GAP}to{GAP}allocate{GAP}(?:(?P<requested>{SIZE})|(?P<overflow>more{GAP}than{GAP}1EB))",
         fields=_SENTENCES,
     ),
 )
@@ -141,7 +139,7 @@ def read_oom_messages(text: str) -> Iterator[Incident]:
         (match.start(), index, match)
         for index, family in enumerate(_FAMILIES)
         if family.anchor in text
-        for match in family.head.finditer(text)
+        for match in re.finditer(family.head, text)
     )
     done = 0
     for number, (start, index, match) in enumerate(found):
@@ -155,7 +153,7 @@ def read_oom_messages(text: str) -> Iterator[Incident]:
 
 def _read(text: str, match: re.Match[str], family: _Family, stop: int) -> Incident:
     fields = family.fields
-    if fields is _SENTENCES and not _IS_SENTENCES.search(
+    if fields is _SENTENCES and not _phrase(_IS_SENTENCES).search(
         text, match.end(), min(stop, match.end() + 200)
     ):
         fields = _PARENTHESIS
@@ -179,11 +177,13 @@ def _read(text: str, match: re.Match[str], family: _Family, stop: int) -> Incide
 
 def _readings(text: str, match: re.Match[str], fields: _Fields, stop: int) -> dict[str, Reading]:
     readings = {}
-    for name, pattern in fields.items():
-        if found := pattern.search(text, match.start(), stop):
+    for name, phrase in fields.items():
+        if found := _phrase(phrase).search(text, match.start(), stop):
             readings[name] = reading(name, found["size"], found.start("size"))
     if fields is _SENTENCES:
-        for number, found in enumerate(_PROCESS.finditer(text, match.end(), stop), start=1):
+        for number, found in enumerate(
+            _phrase(_PROCESS).finditer(text, match.end(), stop), start=1
+        ):
             readings[f"pid_{number}"] = reading("pid", found["pid"], found.start("pid"))
             readings[f"process_{number}"] = reading("process", found["size"], found.start("size"))
     for name in ("requested", "overflow", "device"):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from vramdoc.diagnose.rules import RULES
 from vramdoc.diagnose.verdict import Confidence, Outcome, Severity, Verdict
 from vramdoc.evidence.case import Case
-from vramdoc.record.recording import ExitKind
+from vramdoc.record.manifest import ExitKind
 
 HEALTHY, UNDECIDED = "healthy", "undecided"
 _PRECEDENCE = (

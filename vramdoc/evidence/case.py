@@ -9,19 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vramdoc.crashlog.incident import CrashLog
-from vramdoc.evidence.fragmentation import Fragmentation
-from vramdoc.evidence.oom import OomAnatomy
-from vramdoc.evidence.usage import Usage
-from vramdoc.record.recording import Manifest
-from vramdoc.snapshot.model import Snapshot
-
-if TYPE_CHECKING:  # these load numpy or the lint rules, which judging a crash text does not need
+if TYPE_CHECKING:  # a case of one kind does not pay for the readers of the others
+    from vramdoc.crashlog.incident import CrashLog
     from vramdoc.evidence.callsites import SiteUse
+    from vramdoc.evidence.fragmentation import Fragmentation
     from vramdoc.evidence.growth import Growth
+    from vramdoc.evidence.oom import OomAnatomy
     from vramdoc.evidence.pins import Pin
     from vramdoc.evidence.ranks import Ranks
+    from vramdoc.evidence.usage import Usage
     from vramdoc.lint.violation import Violation
+    from vramdoc.record.recording import Manifest
+    from vramdoc.snapshot.model import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

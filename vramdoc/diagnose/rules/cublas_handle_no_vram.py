@@ -20,7 +20,7 @@ from vramdoc.diagnose.script_signs import IDS_BEYOND_VOCABULARY, source_line, vi
 from vramdoc.diagnose.verdict import Confidence, Verdict
 from vramdoc.evidence.case import Case
 from vramdoc.facts import Fact, Source
-from vramdoc.record.recording import ExitKind, Observation
+from vramdoc.record.manifest import ExitKind, Observation
 from vramdoc.units import GIB, MIB, format_bytes
 
 ID = "cublas-handle-no-vram"

@@ -21,7 +21,7 @@ from vramdoc.diagnose.verdict import Confidence, Verdict
 from vramdoc.evidence.anatomy import NUMBERED
 from vramdoc.evidence.case import Case
 from vramdoc.facts import Fact, Source
-from vramdoc.record.recording import ExitKind
+from vramdoc.record.manifest import ExitKind
 from vramdoc.units import format_bytes
 
 ID = "host-oom"

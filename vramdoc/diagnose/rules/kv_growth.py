@@ -23,7 +23,7 @@ from vramdoc.diagnose.shortage import STRONG_SHARE, Shortage, shortage
 from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
 from vramdoc.evidence.case import Case
 from vramdoc.facts import Fact
-from vramdoc.record.recording import Phase
+from vramdoc.record.manifest import Phase
 
 ID = "kv-growth"
 _CACHE_FILES = ("cache_utils.py", "kv_cache.py", "kvcache.py")
