@@ -131,13 +131,18 @@ def _handler(node: ast.AST) -> Iterator[Binding]:
         yield Binding(node.name, Role.UNKNOWN, None, node)
 
 
-def _registered(node: ast.AST) -> Iterator[Binding]:
-    """``self.register_buffer("cache", tensor)`` binds ``self.cache``."""
+def _called(node: ast.AST) -> Iterator[Binding]:
+    """``self.register_buffer("cache", tensor)`` binds ``self.cache``; ``t.set_(source)`` gives ``t`` the source's storage."""
     assert isinstance(node, ast.Call)
     callee = node.func
-    if not isinstance(callee, ast.Attribute) or callee.attr not in _REGISTERS or len(node.args) < 2:
+    if not isinstance(callee, ast.Attribute):
         return
-    name, owner = node.args[0], key_of(callee.value)
+    owner = key_of(callee.value)
+    if callee.attr == "set_" and owner is not None and node.args:
+        yield Binding(owner, Role.VALUE, node.args[0], node)
+    if callee.attr not in _REGISTERS or len(node.args) < 2:
+        return
+    name = node.args[0]
     if owner is not None and isinstance(name, ast.Constant) and isinstance(name.value, str):
         yield Binding(f"{owner}.{name.value}", Role.VALUE, node.args[1], node)
 
@@ -163,6 +168,6 @@ READERS: Mapping[type[ast.AST], Callable[[ast.AST], Iterator[Binding]]] = {
     ast.AsyncWith: _with,
     ast.ExceptHandler: _handler,
     ast.Delete: _deleted,
-    ast.Call: _registered,
+    ast.Call: _called,
 }
 """What each kind of node binds."""

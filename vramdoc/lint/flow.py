@@ -181,9 +181,23 @@ class Flow(Reaching):
                 given += [a for a in call.args[index:][:1] if not isinstance(a, ast.Starred)]
             for value in given or ([default] if default is not None else []):
                 yield from self.origins(value, depth)
+        for values in self._started.get(function.name, ()) if parameter in positional else ():
+            for value in values[positional.index(parameter) - offset :][:1]:
+                yield from self.origins(value, depth)
         if not sites and default is not None:
             yield from self.origins(default, depth)
             yield Origin(Role.PARAMETER, parameter)
+
+    @cached_property
+    def _started(self) -> dict[str, list[list[ast.expr]]]:
+        """What processes and threads are given that are started on a function: ``Process(target=work, args=(queue,))``."""
+        table: dict[str, list[list[ast.expr]]] = defaultdict(list)
+        for call in self.source.calls_named("Process", "Thread"):
+            given = {keyword.arg: keyword.value for keyword in call.keywords}
+            target, values = given.get("target"), given.get("args")
+            if isinstance(target, ast.Name) and isinstance(values, (ast.Tuple, ast.List)):
+                table[target.id].append(values.elts)
+        return table
 
 
 def _default(arguments: ast.arguments, parameter: ast.arg) -> ast.expr | None:

@@ -66,7 +66,10 @@ def roots(source: Source, node: ast.AST, depth: int = 4) -> set[str]:
     found = {key, root_of(key) if not key.startswith("self.") else key.partition("[")[0]}
     if depth == 0:
         return found
-    for binding in source.flow.reaching(node):
+    reaching = source.flow.reaching(node)
+    if isinstance(node, ast.Subscript) and not reaching:
+        found |= roots(source, node.value, depth - 1)
+    for binding in reaching:
         if binding.role in {Role.ITEM, Role.PART} and binding.value is not None:
             for value in _iterated(binding.value):
                 found |= roots(source, value, depth - 1)

@@ -287,14 +287,22 @@ def _arm(node: ast.AST, child: ast.AST) -> str:
     return ""
 
 
+def ends_function(node: ast.AST, arm: str) -> bool:
+    """Whether an arm of a conditional statement ends in ``return`` or ``raise``."""
+    return isinstance(_last(node, arm), (ast.Return, ast.Raise))
+
+
 def _ends_in_jump(node: ast.AST, arm: str) -> bool:
-    block: list[ast.stmt]
+    return isinstance(_last(node, arm), _JUMPS)
+
+
+def _last(node: ast.AST, arm: str) -> ast.stmt | None:
+    """The last statement of an arm."""
+    block: list[ast.stmt] = []
     if isinstance(node, ast.If):
         block = node.body if arm == "body" else node.orelse
     elif isinstance(node, ast.Try):
         block = node.handlers[int(arm.split()[1])].body
     elif isinstance(node, ast.Match):
         block = node.cases[int(arm.split()[1])].body
-    else:
-        return False
-    return bool(block) and isinstance(block[-1], _JUMPS)
+    return block[-1] if block else None

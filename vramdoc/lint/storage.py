@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from vramdoc.lint.arrays import from_numpy
 from vramdoc.lint.bindings import Origin, Role, key_of
-from vramdoc.lint.devices import cuda
+from vramdoc.lint.containers import put_into
+from vramdoc.lint.devices import cuda, starts_cuda
+from vramdoc.lint.exports import freezes, order
 from vramdoc.lint.literals import flag, number
 from vramdoc.lint.shapes import numel
-from vramdoc.lint.source import argument, receiver
+from vramdoc.lint.source import argument, last_name, receiver
 
 if TYPE_CHECKING:
     from vramdoc.lint.source import Source
@@ -66,11 +69,13 @@ _FROZEN_METHODS = {
 }
 _ALIASES = frozenset({
     "detach", "detach_", "view", "view_as", "reshape", "contiguous", "t", "transpose", "permute", "squeeze", "unsqueeze", "narrow", "select",
-    "expand", "expand_as", "as_strided", "flatten", "unflatten", "movedim", "swapaxes", "requires_grad_", "cpu", "diagonal", "unbind",
+    "expand", "expand_as", "as_strided", "flatten", "unflatten", "movedim", "swapaxes", "requires_grad_", "diagonal", "unbind",
     "chunk", "split", "untyped_storage", "storage", "_typed_storage", "items", "values", "keys", "get", "pop", "popitem", "setdefault",
     "numpy_", "resize_", "resize_as_", "set_", "share_memory_", "__getitem__", "as_subclass", "T", "squeeze_", "unsqueeze_", "t_",
 })  # fmt: skip
 """Methods whose result has the storage of what they are called on (or, of a dictionary, holds its tensors)."""
+_MEMBERS = frozenset({"parameters", "named_parameters", "buffers", "named_buffers", "state_dict"})
+"""Methods of a module whose result holds its tensors."""
 _ALIAS_ATTRIBUTES = frozenset({"data", "T", "mT", "H", "real", "imag"})
 _WRAPPERS = frozenset({
     "torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.nn.Buffer", "enumerate", "zip", "list", "tuple", "sorted", "reversed",
@@ -102,6 +107,19 @@ def _roots(source: Source, node: ast.AST, depth: int) -> Iterator[ast.AST]:
             yield origin.node
             continue
         yield from _through(source, origin, depth + 1)
+    for container in _containers(source, node):
+        for value in put_into(source, container):
+            yield from _roots(source, value, depth + _DEEPEST // 2)
+
+
+def _containers(source: Source, node: ast.AST) -> Iterator[ast.AST]:
+    """What ``node`` is an element of, where that was filled after it was made: ``rows`` for ``row`` in ``for row in rows``."""
+    if isinstance(node, ast.Subscript) and not source.flow.reaching(node):
+        yield node.value
+    elif isinstance(node, (ast.Name, ast.Attribute)):
+        for binding in source.flow.reaching(node):
+            if binding.role in {Role.ITEM, Role.PART} and binding.value is not None:
+                yield binding.value
 
 
 def _through(source: Source, origin: Origin, depth: int) -> Iterator[ast.AST]:
@@ -128,11 +146,31 @@ def _through(source: Source, origin: Origin, depth: int) -> Iterator[ast.AST]:
 
 def _indexed(source: Source, node: ast.Subscript, depth: int) -> Iterator[ast.AST]:
     index = node.slice
+    if isinstance(index, ast.Slice) and _is_storage(source, node.value):
+        yield node
+        return
     # x[mask] and x[[0, 2]] gather into new memory; everything else is a view (or an entry of a dictionary or list).
-    if isinstance(index, (ast.List, ast.Compare)):
+    if any(_gathers(source, origin.node) for origin in source.flow.origins(index)):
         yield node
         return
     yield from _roots(source, node.value, depth)
+
+
+def _gathers(source: Source, index: ast.AST) -> bool:
+    """Whether an index is a mask, or a list or tensor of places."""
+    if isinstance(index, ast.Call):
+        return (source.qualname(index.func) or "").startswith(("torch.", "numpy."))
+    return isinstance(index, (ast.List, ast.Compare))
+
+
+def _is_storage(source: Source, node: ast.AST) -> bool:
+    """Whether ``node`` is an UntypedStorage: a slice of one has no allocator."""
+    made = [origin.node for origin in source.flow.origins(node)]
+    return bool(made) and all(
+        isinstance(m, ast.Call)
+        and getattr(m.func, "attr", "") in {"untyped_storage", "UntypedStorage"}
+        for m in made
+    )
 
 
 def _call(source: Source, call: ast.Call, depth: int) -> Iterator[ast.AST]:
@@ -148,14 +186,29 @@ def _call(source: Source, call: ast.Call, depth: int) -> Iterator[ast.AST]:
         yield from _roots(source, call.args[0], depth)
     elif name.startswith(("torch.", "numpy.", "safetensors.")):
         yield call
+    elif target is not None and method in _MEMBERS:
+        yield from [call] if _moved(source, target) else _roots(source, target, depth)
     elif target is not None and (method in _ALIASES or _in_place(method)):
         yield from _roots(source, target, depth)
     elif method == "new" and len(call.args) == 1:
         yield from _roots(source, call.args[0], depth)
     elif target is not None and method == "to" and _stays(source, call):
         yield from _roots(source, target, depth)
+    elif target is not None and method == "cpu":
+        # An alias of what is on the host; of a tensor on a GPU, or of one that came from elsewhere, it may be a copy.
+        for root in _roots(source, target, depth):
+            yield root if _on_host(source, root) else call
     else:
         yield call
+
+
+def _on_host(source: Source, root: ast.AST) -> bool:
+    """Whether what the expression makes is certainly on the host."""
+    return (
+        isinstance(root, ast.Call)
+        and _made(source, root).owner is not Owner.UNKNOWN
+        and not starts_cuda(source, root)
+    )
 
 
 def _in_place(method: str) -> bool:
@@ -173,44 +226,21 @@ def _is_host(source: Source, node: ast.AST) -> bool:
     )
 
 
-def from_numpy(source: Source, node: ast.AST) -> bool:
-    """Whether an expression is certainly a NumPy array."""
-    origins = source.flow.origins(node)
-    return bool(origins) and all(_is_array(source, origin) for origin in origins)
-
-
-def _is_array(source: Source, origin: Origin) -> bool:
-    node = origin.node
-    if isinstance(node, ast.Subscript):
-        return from_numpy(source, node.value)
-    if isinstance(node, ast.Attribute):
-        return node.attr == "values" and "pandas" in source.imported_modules
-    if not isinstance(node, ast.Call):
-        return False
-    if (source.qualname(node.func) or "").startswith("numpy."):
-        return True
-    target = receiver(node)
-    method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-    if method in {"numpy", "to_numpy"}:
-        return True
-    return (
-        target is not None
-        and method in {"astype", "reshape", "copy", "ravel"}
-        and from_numpy(source, target)
-    )
-
-
 def _made(source: Source, root: ast.AST) -> Storage:
     """What the expression at the root says about the storage it makes."""
     if isinstance(root, ast.Attribute):
         return _member(source, root)
+    if isinstance(root, ast.Subscript) and _is_storage(source, root.value):
+        return Storage(Owner.FOREIGN, "is a slice of another storage", root)
+    if isinstance(root, ast.arg) and root.annotation is not None:
+        return _annotated(source, root, root.annotation)
     if not isinstance(root, ast.Call):
         computed = isinstance(root, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript))
         return Storage(Owner.TORCH if computed else Owner.UNKNOWN, "", root)
-    name = source.qualname(root.func) or ""
+    name = _maker(source, root)
     method = root.func.attr if isinstance(root.func, ast.Attribute) else ""
     size = numel(source, root)
-    if name in {"torch.load", "safetensors.torch.load_file"}:
+    if name in _LOADERS:
         return _loaded(source, root, name)
     if name.endswith("DataLoader"):
         return _batch(source, root)
@@ -233,8 +263,29 @@ def _made(source: Source, root: ast.AST) -> Storage:
     return Storage(Owner.UNKNOWN, "", root)
 
 
+def _maker(source: Source, call: ast.Call) -> str:
+    """The function that makes the tensors: of ``map(torch.from_numpy, arrays)`` torch.from_numpy."""
+    name = source.qualname(call.func) or ""
+    if name == "map" and call.args:
+        return source.qualname(call.args[0]) or ""
+    owner = receiver(call)
+    if not name and isinstance(owner, ast.Call) and last_name(call.func).endswith("Queue"):
+        # multiprocessing.get_context("spawn").Queue(), of torch.multiprocessing
+        context = source.qualname(owner.func) or ""
+        return f"{context.removesuffix('.get_context')}.{last_name(call.func)}"
+    return name
+
+
+def _annotated(source: Source, parameter: ast.arg, annotation: ast.expr) -> Storage:
+    """A parameter whose annotation says what it is: ``queue: torch.multiprocessing.Queue``."""
+    what = _FROZEN_CALLS.get(source.qualname(annotation) or "")
+    return Storage(Owner.FOREIGN if what else Owner.UNKNOWN, what or "", parameter)
+
+
 def _member(source: Source, node: ast.Attribute) -> Storage:
     """A parameter or buffer of a module: whose it is depends on how the module was loaded."""
+    if _moved(source, node.value):
+        return Storage(Owner.UNKNOWN, "", node)
     for origin in source.flow.origins(node.value):
         name = source.qualname(origin.node.func) if isinstance(origin.node, ast.Call) else None
         if name in {"torch.jit.load", "torch.export.load"}:
@@ -247,7 +298,7 @@ def _member(source: Source, node: ast.Attribute) -> Storage:
             and module
             and key.startswith(f"{module}.")
             and call.args
-            and _order(source, call, node, set())
+            and order(source, call, node, set())
         ):
             given = storages(source, call.args[0])
             if given and all(storage.owner is Owner.FOREIGN for storage in given):
@@ -259,6 +310,17 @@ def _member(source: Source, node: ast.Attribute) -> Storage:
     return Storage(Owner.UNKNOWN, "", node)
 
 
+def _moved(source: Source, module: ast.AST) -> bool:
+    """Whether something moves or casts the module in place, which gives it new parameters: ``net.cuda()``."""
+    key = key_of(module)
+    while key:
+        if any(key_of(receiver(call) or call) == key for call in source.calls_named(*_REPLACES)):
+            return True
+        key = key.rpartition(".")[0]
+    return False
+
+
+_REPLACES = ("cuda", "to", "half", "float", "double", "bfloat16", "to_empty")
 _COPIES = frozenset({
     "clone", "cuda", "repeat", "new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", "empty_like", "zeros_like",
 })  # fmt: skip
@@ -269,16 +331,20 @@ def _copies(source: Source, call: ast.Call, method: str) -> bool:
     return method in _COPIES or (method == "to" and any(cuda(source, a) for a in call.args))
 
 
+_LOADERS = {
+    "torch.load": ("map_location", 1),
+    "torch.hub.load_state_dict_from_url": ("map_location", 2),
+    "torch.utils.model_zoo.load_url": ("map_location", 2),
+    "safetensors.torch.load_file": ("device", 1),
+}
+"""Functions that read tensors from a file, with the argument that says where to."""
+
+
 def _loaded(source: Source, call: ast.Call, name: str) -> Storage:
-    if name == "torch.load":
-        where = argument(call, "map_location", 1)
-        what = (
-            "is mapped from the checkpoint file"
-            if flag(call, "mmap")
-            else "belongs to the checkpoint it was read from"
-        )
-    else:
-        where, what = argument(call, "device", 1), _FROZEN_CALLS[name]
+    where = argument(call, *_LOADERS[name])
+    what = _FROZEN_CALLS.get(name, "belongs to the checkpoint it was read from")
+    if flag(call, "mmap"):
+        what = "is mapped from the checkpoint file"
     if where is None or _is_host(source, where) or isinstance(where, ast.Lambda):
         return Storage(Owner.FOREIGN, what, call)
     return Storage(Owner.TORCH if cuda(source, where) else Owner.UNKNOWN, "", call)
@@ -299,48 +365,21 @@ def _batch(source: Source, call: ast.Call) -> Storage:
 def _frozen_here(source: Source, use: ast.AST, roots: list[ast.AST]) -> dict[ast.AST, Storage]:
     """Roots that were exported or shared before ``use``, or may have been by another method."""
     found: dict[ast.AST, Storage] = {}
-    for call, target, owner, what in _freezes(source):
-        if call is use or source.within(use, call):
+    for freeze in freezes(source):
+        if source.within(use, freeze.call):
             continue
-        shared = set(_roots(source, target, 0)) & set(roots)
-        order = _order(source, call, use, shared) if shared else None
-        for root in shared if order is not None else ():
+        touched = set(_roots(source, freeze.target, 0)) & set(roots)
+        before = order(source, freeze.call, use, touched) if touched else None
+        owner, what = _EXPORTED[freeze.shared]
+        for root in touched if before is not None else ():
             made = _made(source, root)
             if made.owner is not Owner.FOREIGN:
-                line = f"{what} (line {call.lineno})"
-                found[root] = Storage(owner, line, root, made.numel, certain=bool(order))
+                line = f"{what} (line {freeze.call.lineno})"
+                found[root] = Storage(owner, line, root, made.numel, certain=bool(before))
     return found
 
 
-def _freezes(source: Source) -> Iterator[tuple[ast.Call, ast.AST, Owner, str]]:
-    exported = "was handed to NumPy"
-    for call in source.calls_named("numpy", "__array__"):
-        target = receiver(call)
-        if target is not None and not (source.qualname(call.func) or "").startswith("numpy."):
-            yield call, target, Owner.FOREIGN, exported
-    for call in source.calls_named("asarray", "array", "ascontiguousarray"):
-        name = source.qualname(call.func) or ""
-        copies = name == "numpy.array" and flag(call, "copy") is not False
-        if name.startswith("numpy.") and call.args and not copies and len(call.args) == 1:
-            yield call, call.args[0], Owner.FOREIGN, exported
-    for call in source.calls_named("share_memory_"):
-        target = receiver(call)
-        if target is not None:
-            yield call, target, Owner.SHARED, "was moved to shared memory"
-
-
-def _order(source: Source, event: ast.Call, use: ast.AST, roots: set[ast.AST]) -> bool | None:
-    """True: ``event`` comes before ``use``. False: it may, being in another method. None: it does not."""
-    if source.function(event) is not source.function(use):
-        inside = source.class_of(event)
-        together = inside is not None and inside is source.class_of(use)
-        return False if together and (key_of(use) or "").startswith("self.") else None
-    taken, here = source.flow.branches(event), source.flow.branches(use)
-    if any(node in here and here[node] != arm for node, arm in taken.items()):
-        return None
-    if source.position[event] < source.position[use]:
-        return True
-    again = next((loop for loop in source.loops(use) if source.within(event, loop)), None)
-    if again is not None and not any(source.within(root, again) for root in roots):
-        return True
-    return None
+_EXPORTED = {
+    False: (Owner.FOREIGN, "was handed to NumPy"),
+    True: (Owner.SHARED, "was moved to shared memory"),
+}

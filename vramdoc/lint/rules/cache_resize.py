@@ -6,10 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 
+from vramdoc.lint import growth
 from vramdoc.lint.bindings import key_of
 from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.shapes import dimensions
 from vramdoc.lint.source import Source, receiver
-from vramdoc.lint.storage import Owner, storages
+from vramdoc.lint.storage import Owner, Storage, storages
 from vramdoc.lint.violation import Level
 
 RULE = Rule(
@@ -28,6 +30,19 @@ RULE = Rule(
             code="""
 def grow(past_key_values, new_len, head_dim):
     past_key_values.resize_(new_len, head_dim)  # VD102
+"""
+        ),
+        Example(
+            code="""
+import torch
+
+
+class Attention:
+    def __init__(self, heads):
+        self.k_cache = torch.zeros(1, heads, 128, 64)
+
+    def grow(self, heads, length):
+        self.k_cache.resize_(1, heads, length, 64)  # VD102
 """
         ),
     ),
@@ -50,17 +65,30 @@ CACHE_NAME = re.compile(
 
 @RULE.on_call("resize_")
 def check(source: Source, call: ast.Call) -> Iterator[Finding]:
-    """Receivers that are a cache by name and of which nothing else is known."""
+    """Receivers that are a cache by name, and of several dimensions as far as the file tells."""
     target = receiver(call)
     key = key_of(target) if target is not None else None
-    if (
-        target is None
-        or key is None
-        or not CACHE_NAME.search(key.partition("[")[0].rpartition(".")[2])
-    ):
+    if target is None or key is None or not any(map(_names_a_cache, growth.roots(source, target))):
         return
-    if all(storage.owner is Owner.UNKNOWN for storage in storages(source, target)):
+    if all(_holds_rows(source, call, storage) for storage in storages(source, target)):
         yield at(
             call,
             f"resize_ on {key} keeps the bytes and changes the shape: positions and heads no longer match",
         )
+
+
+def _names_a_cache(key: str) -> bool:
+    return CACHE_NAME.search(key.partition("[")[0].rpartition(".")[2]) is not None
+
+
+def _holds_rows(source: Source, call: ast.Call, storage: Storage) -> bool:
+    """Whether the cache has heads and positions to lose: nothing is known of it, or it was made with three dimensions and more."""
+    if storage.owner is Owner.UNKNOWN:
+        return True
+    made = storage.root
+    sizes = dimensions(source, made.args) if isinstance(made, ast.Call) else []
+    return storage.owner is Owner.TORCH and len(sizes) > _FLAT and len(call.args) > 1
+
+
+_FLAT = 2
+"""Dimensions of a table: one more row at its end moves nothing."""

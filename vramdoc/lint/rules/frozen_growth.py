@@ -59,6 +59,22 @@ queue.resize_(32)  # VD101
 torch.cat([queue, queue], out=queue)  # VD101
 """
         ),
+        Example(
+            code="""
+import torch.multiprocessing as mp
+from safetensors import safe_open
+
+state = {}
+with safe_open("model.safetensors", "pt") as file:
+    for name in file.keys():
+        state[name] = file.get_tensor(name)
+state["head"].resize_(60_000, 768)  # VD101
+
+
+def receive(queue: mp.Queue):
+    queue.get().resize_(64, 3, 224, 224)  # VD101
+"""
+        ),
     ),
     good=(
         Example(
@@ -83,10 +99,22 @@ result = np.empty((4, 4), dtype=np.float32)
 torch.mm(torch.rand(4, 4), torch.rand(4, 4), out=torch.from_numpy(result))
 """
         ),
+        Example(
+            code="""
+import torch
+
+scores = torch.zeros(16, device="cuda")
+print(scores.cpu().numpy().mean())
+scores.resize_(32)
+"""
+        ),
     ),
     words=("resize_", "resize_as_", "set_", "out"),
     pattern=re.compile(r"[ (,]out=|resize_\(|resize_as_\(|\.set_\("),
-    limits="An `out=` tensor is reported only where it is certain to be too small. Tensors made in other files are not judged.",
+    limits="""
+    An `out=` tensor is reported only where it is certain to be too small. Tensors made in other files are not judged. A size that is a
+    plain number, on a tensor of unknown size, is taken for a larger one.
+    """,
 )
 
 
@@ -190,16 +218,23 @@ def _grows(
 def _shrinks(source: Source, sizes: Sequence[ast.expr], target: ast.AST) -> bool:
     """Whether the new size is the tensor's own size made smaller: ``t.numel() // 2``, ``t.shape[0] - 1``, or that very size."""
     own = key_of(target)
+    numbers = [value for size in sizes if (value := number(source, size)) is not None]
+    if 0 in numbers:
+        return True
     changed = [size for size in sizes if number(source, size) is None and not _own_size(size, own)]
+    if not changed:  # a number beside the tensor's own sizes is taken for a larger one
+        return len(numbers) < len(sizes) and set(numbers) <= {1}
+    return all(_smaller(size, own) for size in changed)
+
+
+def _smaller(size: ast.expr, own: str | None) -> bool:
+    """``t.numel() // 2``, ``t.shape[0] - 1``, ``min(n, t.numel())``."""
+    if isinstance(size, ast.Call):
+        return last_name(size.func) == "min" and any(_own_size(a, own) for a in size.args)
     return (
-        bool(sizes)
-        and all(
-            isinstance(size, ast.BinOp)
-            and isinstance(size.op, (ast.Sub, ast.FloorDiv))
-            and _own_size(size.left, own)
-            for size in changed
-        )
-        and any(number(source, size) is None for size in sizes)
+        isinstance(size, ast.BinOp)
+        and isinstance(size.op, (ast.Sub, ast.FloorDiv))
+        and _own_size(size.left, own)
     )
 
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from vramdoc.lint.bindings import Role
+from vramdoc.lint.literals import number
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.source import Source, argument, receiver
 from vramdoc.lint.violation import Level
@@ -127,7 +128,16 @@ def _counts_elements(source: Source, size: ast.AST) -> bool:
             elif isinstance(node, ast.Name):
                 names.add(node.id)
                 names.update(_inner_names(source, node))
+            elif isinstance(node, ast.BinOp) and _scales(source, node):
+                return False
     return not names & _BYTES and bool(names & {"numel", "nelement", "prod", "shape", "size"})
+
+
+def _scales(source: Source, node: ast.BinOp) -> bool:
+    """``numel * 4``: the size of an element, written as a number."""
+    return isinstance(node.op, (ast.Mult, ast.LShift)) and any(
+        number(source, factor) is not None for factor in (node.left, node.right)
+    )
 
 
 def _inner_names(source: Source, name: ast.Name) -> set[str]:

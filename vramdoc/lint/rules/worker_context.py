@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from vramdoc.lint.bindings import Role, key_of
-from vramdoc.lint.devices import cuda, names_current_device, starts_cuda
+from vramdoc.lint.devices import ENGINES, cuda, names_current_device, starts_cuda
 from vramdoc.lint.literals import number
 from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.source import COMPREHENSIONS, DEFINITIONS, Source, argument, last_name
@@ -144,7 +144,8 @@ def check_process(source: Source, call: ast.Call) -> Iterator[Finding]:
             for n in ast.walk(function)
         )
         use = None if chooses else _first_use(source, function, set())
-        if use is not None and not _by_rank(source, use):
+        engine = use is not None and source.qualname(use.func) in ENGINES  # VD505 tells about those
+        if use is not None and not engine and not _by_rank(source, use):
             yield at(
                 use,
                 "each process opens a CUDA context on the same GPU here, 0.3 to 0.5 GiB of device memory each",
