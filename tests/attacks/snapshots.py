@@ -74,6 +74,10 @@ def calls():
 def bombs():
     """Small files that unfold, or declare, far more than they hold."""
     yield "memo index of four billion", HEAD + b"}r\xff\xff\xff\xff."
+    yield (
+        "memo index of four billion inside two frames",
+        in_frame(in_frame(b"}r\xff\xff\xff\xff0")) + b"}.",
+    )
     yield "memo index of two billion, protocol 2", b"\x80\x02]r\xff\xff\xff\x7f."
     yield "memo index, text", b"(lp4294967295\n."
     yield "text of 2^62 bytes", HEAD + b"\x8d" + struct.pack("<Q", 1 << 62) + b"x."
@@ -96,6 +100,10 @@ def bombs():
     yield "gzip of a gigabyte", gzip.compress(HEAD + bytes(1 << 30), 9)
     yield "json of absurd depth", b'{"segments": ' + b"[" * 1_000_000
     yield "json number of a million digits", b'{"segments": [], "x": ' + b"9" * 1_000_000 + b"}"
+
+
+def in_frame(opcodes):
+    return HEAD + b"\x95" + struct.pack("<Q", len(opcodes)) + opcodes
 
 
 def doubling_pairs():

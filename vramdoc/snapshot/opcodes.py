@@ -15,6 +15,8 @@ _COUNTED = {
     0x8C: 1, ord("U"): 1, ord("C"): 1, 0x8A: 1, ord("X"): 4, ord("T"): 4, ord("B"): 4, 0x8B: 4, 0x8D: 8, 0x8E: 8, 0x96: 8,
 }  # fmt: skip
 """Opcodes followed by a length of so many bytes, and then by as many bytes."""
+_FRAME = 0x95
+"""A frame holds whole opcodes. Where one lies across its end, CPython's compiled unpickler reads wrong values and says nothing."""
 _ENDS = frozenset(b".ciPQ\x93")
 """STOP, and opcodes at which Python's unpickler asks ``find_class`` or ``persistent_load``, which refuse."""
 
@@ -29,25 +31,30 @@ def check_opcodes(content: bytes | mmap.mmap) -> None:
         UnreadableInput: a memo index, a length or an opcode that no snapshot has.
     """
     runs = _runs(len(content))
-    at = 0
+    at, stop = 0, len(content)
     while True:
-        found = runs.match(content, at)
+        found = runs.match(content, at, stop)
         end = at if found is None else found.end()
-        if end >= len(content) or content[end] in _ENDS:
+        if end == stop < len(content):
+            at, stop = end, len(content)  # the frame is over
+        elif end >= len(content) or content[end] in _ENDS:
             return  # a pickle that just stops is the unpickler's to refuse
-        at = _behind_counted(content, end) if end == at else end
+        elif end > at:
+            at = end
+        elif content[at] == _FRAME and stop == len(content):
+            at, stop = at + 9, _behind_counted(content, at, stop, prefix=8)
+        else:
+            at = _behind_counted(content, at, stop, prefix=_COUNTED.get(content[at]))
 
 
-def _behind_counted(content: bytes | mmap.mmap, at: int) -> int:
-    opcode = content[at]
-    prefix = _COUNTED.get(opcode)
+def _behind_counted(content: bytes | mmap.mmap, at: int, stop: int, *, prefix: int | None) -> int:
     if prefix is None:
         raise UnreadableInput(
-            f"the pickle is damaged: no snapshot has the opcode 0x{opcode:02x} and what follows it"
+            f"the pickle is damaged: no snapshot has the opcode 0x{content[at]:02x} and what follows it"
         )
     start = at + 1 + prefix
     length = int.from_bytes(content[at + 1 : start], "little")
-    if length > len(content) - start:
+    if length > stop - start:
         raise UnreadableInput(
             f"the pickle is truncated or damaged: it declares a value of {length} bytes"
         )
@@ -64,6 +71,6 @@ def _runs(size: int) -> re.Pattern[bytes]:
         index = rb"...[\x00-" + re.escape(bytes([min(size >> 24, 255)])) + rb"]"
     fixed = (
         rb"[(0-2N)\]}staeuld\x85-\x89\x94]+", rb"(?:j.{4})+", rb"(?:h.)+", rb"K.", rb"M..", rb"J.{4}", rb"q.", rb"r" + index,
-        rb"\x8a(?:\x04.{4}|\x05.{5}|\x06.{6}|\x07.{7}|\x08.{8})", rb"G.{8}", rb"\x95.{8}", rb"\x80[\x02-\x05]",
+        rb"\x8a(?:\x04.{4}|\x05.{5}|\x06.{6}|\x07.{7}|\x08.{8})", rb"G.{8}", rb"\x80[\x02-\x05]",
     )  # fmt: skip
     return re.compile(rb"(?:" + rb"|".join(fixed) + rb"){1,4096}", re.DOTALL)
