@@ -6,9 +6,12 @@ import pytest
 import torch
 import transformers
 
+from vramdoc.checkpoint.kv import KvLayout, LayerKv
+from vramdoc.workload import transformers_caches
 from vramdoc.workload.caches import STRATEGIES, Cache, CacheFactory
 from vramdoc.workload.caches.growing import CHUNK, WINDOW
 from vramdoc.workload.caches.paged import BLOCK
+from vramdoc.workload.transformers_caches import tensors_in
 
 HEADS, SIZE, CAPACITY = 2, 64, 700
 STEPS = (300, 1, 1, 260, 1, 130)
@@ -40,11 +43,11 @@ def test_what_went_in_comes_out(strategy: str) -> None:
     assert torch.equal(values[:, :, : given.shape[2]], -shown)
 
 
-@pytest.mark.parametrize(("strategy", "error"), [("int8", 0.03), ("int4", 0.4)])
+@pytest.mark.parametrize(("strategy", "error"), [("int8", 0.03), ("int4", 0.4), ("fp8", 0.3)])
 def test_quantised_states_come_back_nearly(strategy: str, error: float) -> None:
     _, keys, values, given = last_of(strategy)
     assert (keys - given).abs().max() < error
-    assert torch.equal(keys, -values)
+    assert (keys + values).abs().max() < error  # values went in as the negatives of keys
 
 
 def test_bytes_held_are_those_of_the_strategy() -> None:
@@ -56,9 +59,74 @@ def test_bytes_held_are_those_of_the_strategy() -> None:
     assert held["paged"] == -(-tokens // BLOCK) * BLOCK * a_token
     assert held["sliding"] == min(tokens, WINDOW - 1) * a_token
     assert held["offloaded"] == 0
-    # codes and one float32 scale a group of 64; the last step went past the residual and left none
-    assert held["int8"] == tokens * 2 * HEADS * (SIZE + 4)
-    assert held["int4"] == tokens * 2 * HEADS * (SIZE // 2 + 4)
+    # codes, and a float32 scale and zero a group; the last step went past the residual and left none
+    assert held["int8"] == tokens * 2 * HEADS * (SIZE + 8)
+    assert held["int4"] == tokens * 2 * HEADS * (SIZE // 2 + 8)
+    # codes, and one float32 scale a tensor
+    assert held["fp8"] == tokens * 2 * HEADS * SIZE + 2 * 4
+
+
+def held_by(cache: transformers.Cache) -> int:
+    """Bytes of all tensors in a cache of transformers, however it nests them."""
+    return sum(tensor.nbytes for layer in cache.layers for tensor in tensors_in(vars(layer)))
+
+
+@pytest.mark.parametrize("strategy", ["dynamic", "static", "int8", "int4", "fp8"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_ours_hold_what_the_caches_of_transformers_hold(strategy: str, dtype: torch.dtype) -> None:
+    """After every step: the residual fills, is folded into the codes, and fills again."""
+    config = transformers.LlamaConfig(
+        num_hidden_layers=1, num_attention_heads=HEADS, num_key_value_heads=HEADS, head_dim=SIZE
+    )
+    if reason := transformers_caches.why_not(strategy, config, None):
+        pytest.skip(reason)
+    theirs = transformers_caches.opener(strategy, config, CAPACITY)()
+    ours = CacheFactory(strategy, layers=1, capacity=CAPACITY, sessions=1).open()
+    for seed, tokens in enumerate((*STEPS, 1)):
+        key = states(tokens, seed).to(dtype)
+        mine, _ = ours.update(0, key, -key)
+        yours, _ = theirs.update(key, -key, 0)
+        ours.length += tokens
+        assert mine.shape == yours.shape
+        assert mine.dtype == yours.dtype == dtype
+        bookkeeping = 8 * (strategy == "static")  # StaticLayer counts its tokens on the device
+        assert ours.held_bytes() == held_by(theirs) - bookkeeping
+
+
+def test_a_backend_that_is_missing_is_named_with_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = transformers.LlamaConfig(num_hidden_layers=1)
+    monkeypatch.setitem(transformers_caches.NEEDS, "int8", ("no_such_backend", "vramdoc[kv-quant]"))
+    assert transformers_caches.why_not("int8", config, None) == (
+        "transformers' int8 cache needs no_such_backend (pip install 'vramdoc[kv-quant]')"
+    )
+
+
+def test_heads_that_do_not_fill_a_packed_group_are_refused() -> None:
+    config = transformers.LlamaConfig(num_hidden_layers=1)
+    layout = KvLayout(layers=(LayerKv(kind="full", key=64, value=64),), element_bytes=2)
+    if reason := transformers_caches.why_not("int8", config, layout):
+        pytest.skip(reason)  # no backend here
+    assert transformers_caches.why_not("int4", config, layout) == (
+        "hqq packs 128 elements for int4, and a layer keeps 64 a token"
+    )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "says"),
+    [
+        ("fp8", "only supported for models with only full attention"),
+        ("chunked", "no cache like 'chunked'"),
+    ],
+)
+def test_what_transformers_cannot_keep_is_said_in_one_line(strategy: str, says: str) -> None:
+    reason = transformers_caches.why_not(
+        strategy, transformers.MistralConfig(sliding_window=64), None
+    )
+    assert reason is not None
+    assert says in reason
+    assert "\n" not in reason
 
 
 def test_dynamic_allocates_as_transformers_does() -> None:

@@ -99,6 +99,32 @@ def test_other_strategies_run(tmp_path: Path, tiny: Path) -> None:
     assert str(manifest.exit.kind) == "success"
 
 
+@pytest.mark.parametrize("strategy", ["int8", "offloaded"])
+def test_caches_of_transformers_expand_one_layer_at_a_time(tmp_path: Path, strategy: str) -> None:
+    """They hold less between steps, and each step needs a whole layer's keys and values on top: both are measured."""
+    if strategy == "int8":
+        pytest.importorskip("hqq")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    write(folder / "model.safetensors", "tiny", "BF16")
+    (folder / "config.json").write_text(json.dumps(SHAPES["tiny"][1]))
+    tokens = 4000
+    recording = record(
+        tmp_path / "r", folder, name="fill", context=tokens, sessions=1, cache=strategy
+    )
+    manifest = recording.manifest
+    assert str(manifest.exit.kind) == "success"
+    assert any("LlamaForCausalLM" in note for note in manifest.notes)
+    layout = layout_of_shape(infer_shape(read_checkpoint(folder)))
+    whole, layers = layout.bytes_at(tokens), len(layout.layers)
+    (seen,) = (item.detail for item in manifest.observations if item.kind == "kv-cache")
+    shares = {"int8": 0.5 + 4 / 128, "offloaded": 1 / layers}
+    assert seen["held_bytes"] == pytest.approx(shares[strategy] * whole, rel=0.01)
+    (decode,) = phases(recording, "decode")
+    if strategy != "offloaded":
+        assert decode.active_peak_bytes - decode.active_bytes > whole / layers
+
+
 def test_serve_accounts_for_every_session(tmp_path: Path, tiny: Path) -> None:
     manifest = record(
         tmp_path, tiny, name="serve", sessions=2, arrivals=8, lengths="uniform:20-90,2-9"

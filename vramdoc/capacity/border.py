@@ -12,14 +12,11 @@ from dataclasses import dataclass, field
 
 from vramdoc.allocator import AllocatorConfig
 from vramdoc.capacity.budget import Budget, budget_of
-from vramdoc.capacity.request import CapacityRequest, Run
+from vramdoc.capacity.request import MOST_SESSIONS, CapacityRequest, Run, most_sessions
 from vramdoc.capacity.session_stream import CALIBRATION_SESSIONS, SessionStream, session_stream
 from vramdoc.capacity.simulate import Simulated, simulate
 from vramdoc.checkpoint.kv import KvLayout
 from vramdoc.record.recording import ExitKind, Manifest, Recording
-
-MOST_SESSIONS = 128
-"""How far a border is searched beyond what was asked for: simulating more takes minutes and helps nobody to plan."""
 
 
 def search(fits: Callable[[int], bool], guess: int, most: int) -> int:
@@ -45,6 +42,8 @@ class Column:
     cache: str
     weight_bytes: int
     run: Run
+    host_bytes: int | None
+    """Host memory that offloaded caches may fill; None where that is not known."""
     runs: dict[tuple[int, str], Manifest] = field(default_factory=dict)
     """Every run, by (sessions, config)."""
     budget: Budget | None = None
@@ -52,8 +51,23 @@ class Column:
     notes: list[str] = field(default_factory=list)
     _simulated: dict[tuple[int, str], Simulated] = field(default_factory=dict)
 
+    @property
+    def most(self) -> int:
+        """Sessions beyond which nothing is run."""
+        return most_sessions(self.request, self.layout, self.context, self.cache, self.host_bytes)
+
+    def with_cache(self, cache: str) -> Column:
+        """The same context under another strategy; nothing of it has been run."""
+        return Column(
+            self.request, self.layout, self.context, cache, self.weight_bytes, self.run, self.host_bytes
+        )  # fmt: skip
+
     def calibrate(self) -> None:
         """Run three sessions. If they do not fit, the few that are left are run one by one."""
+        if self.cache == "offloaded" and self.most < max(MOST_SESSIONS, *self.request.sessions):
+            self.notes.append(
+                f"offloaded caches fill host memory: at {self.context:,} tokens at most {self.most} sessions were run here"
+            )
         recording = self._record(CALIBRATION_SESSIONS, self.request.alloc_conf)
         manifest = recording.manifest
         self.budget = budget_of(manifest, self.layout, self.context, self.request.batch)
@@ -145,9 +159,9 @@ class Border:
     """What the next one misses; 0 where it was not asked."""
 
 
-def find_border(column: Column, most: int) -> Border:
+def find_border(column: Column) -> Border:
     """Search by computing, then run both sides until one fits and the next does not."""
-    conf = column.request.alloc_conf
+    conf, most = column.request.alloc_conf, column.most
     computed = _computed_border(column, conf, most)
     if column.runs[CALIBRATION_SESSIONS, conf].exit.kind is not ExitKind.SUCCESS:
         most = min(most, CALIBRATION_SESSIONS - 1) if column.loads else 0

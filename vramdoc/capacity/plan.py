@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vramdoc.capacity.border import MOST_SESSIONS, Border, Column, find_border
+from vramdoc.capacity.border import Border, Column, find_border
 from vramdoc.capacity.budget import Budget
 from vramdoc.capacity.request import (
     ALTERNATIVE_CACHES,
@@ -17,6 +17,7 @@ from vramdoc.capacity.request import (
     Run,
     check_request,
 )
+from vramdoc.capacity.session_stream import CALIBRATION_SESSIONS
 from vramdoc.checkpoint import Checkpoint
 from vramdoc.facts import Source
 from vramdoc.record.recording import DeviceInfo, Manifest
@@ -60,21 +61,26 @@ class CapacityPlan:
     workload_line: str
 
 
-def plan_capacity(request: CapacityRequest, checkpoint: Checkpoint, run: Run) -> CapacityPlan:
+def plan_capacity(
+    request: CapacityRequest, checkpoint: Checkpoint, run: Run, *, host_bytes: int | None = None
+) -> CapacityPlan:
     """Answer ``request`` by running as little as decides it: three runs a context, and one for each alternative that helps.
+
+    ``host_bytes`` bounds what offloaded caches may take of this machine's memory.
 
     Raises:
         UsageError, UnreadableInput: the request cannot be answered; nothing was run.
     """
-    layout = check_request(request, checkpoint)
-    most = max(MOST_SESSIONS, *request.sessions)
+    layout = check_request(request, checkpoint, host_bytes)
     cells: list[Cell] = []
     borders: list[Border] = []
     columns: list[Column] = []
     for context in request.contexts:
-        column = Column(request, layout, context, request.cache, checkpoint.weight_bytes, run)
+        column = Column(
+            request, layout, context, request.cache, checkpoint.weight_bytes, run, host_bytes
+        )
         column.calibrate()
-        border = find_border(column, most)
+        border = find_border(column)
         helpers = _Alternatives(column)
         cells += [_cell(column, border, sessions, helpers) for sessions in request.sessions]
         borders.append(border)
@@ -139,6 +145,8 @@ class _Alternatives:
 
     def _helps(self, column: Column, sessions: int, config: str) -> bool:
         """Compute first, if possible; then run what should fit."""
+        if sessions > column.most:
+            return False
         simulated = column.simulated(sessions, config)
         if simulated is not None and not simulated.fits:
             return False
@@ -148,16 +156,9 @@ class _Alternatives:
 
     def _other(self, cache: str) -> Column:
         if cache not in self._others:
-            column = self._column
-            self._others[cache] = Column(
-                column.request,
-                column.layout,
-                column.context,
-                cache,
-                column.weight_bytes,
-                column.run,
-            )
-            self._others[cache].calibrate()
+            other = self._others[cache] = self._column.with_cache(cache)
+            if other.most >= CALIBRATION_SESSIONS:
+                other.calibrate()
         return self._others[cache]
 
 

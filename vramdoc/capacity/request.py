@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from vramdoc.capacity.session_stream import CALIBRATION_SESSIONS
 from vramdoc.checkpoint import Checkpoint, DecoderShape, OtherShape, infer_shape
 from vramdoc.checkpoint.config import number, text_config
 from vramdoc.checkpoint.kv import KvLayout
@@ -20,8 +22,13 @@ Run = Callable[[WorkloadSpec, str], Recording]
 
 ALTERNATIVE_CONFIGS = ("expandable_segments:True", "max_split_size_mb:64")
 """Tried where a cell does not fit: both keep caches from being cut out of freed activations."""
-ALTERNATIVE_CACHES = ("int8", "int4", "offloaded")
-"""Tried where no config makes a cell fit: strategies that hold fewer bytes on the device, the mildest first."""
+ALTERNATIVE_CACHES = ("fp8", "int4", "offloaded")
+"""Tried where no config makes a cell fit: strategies that hold fewer bytes on the device, the mildest first. (``int8`` holds a
+sixteenth more than ``fp8``, and helps where that does.)"""
+MOST_SESSIONS = 128
+"""How far a border is searched beyond what was asked for: simulating more takes minutes and helps nobody to plan."""
+PINNED_ROUNDING = 2
+"""PyTorch's allocator of pinned memory rounds a request up to a power of two (``CachingHostAllocatorImpl::allocate``, 2.14)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +61,14 @@ class CapacityRequest:
         )  # fmt: skip
 
 
-def check_request(request: CapacityRequest, checkpoint: Checkpoint) -> KvLayout:
+def check_request(
+    request: CapacityRequest, checkpoint: Checkpoint, host_bytes: int | None = None
+) -> KvLayout:
     """The model's KV layout, if the request can be answered.
 
     Raises:
-        UsageError: a size that is not positive, or a context beyond the model's own limit.
+        UsageError: a size that is not positive, a context beyond the model's own limit, or offloaded caches that the
+            host's ``host_bytes`` cannot hold.
         UnreadableInput: a model that has no KV cache, or one that is not known.
     """
     for name, sizes in (
@@ -87,7 +97,39 @@ def check_request(request: CapacityRequest, checkpoint: Checkpoint) -> KvLayout:
             f"context {max(request.contexts):,} is beyond the model's own limit of {limit:,} tokens",
             "ask for a smaller --context",
         )
-    return kv_layout(checkpoint.config, shape)[0]
+    layout = kv_layout(checkpoint.config, shape)[0]
+    largest = max(request.contexts)
+    if most_sessions(request, layout, largest, request.cache, host_bytes) < CALIBRATION_SESSIONS:
+        raise UsageError(
+            f"the host's memory cannot hold the offloaded caches of {CALIBRATION_SESSIONS} sessions of {largest:,} tokens, "
+            "which is what is run first",
+            "ask for a smaller --context",
+        )
+    return layout
+
+
+def most_sessions(
+    request: CapacityRequest, layout: KvLayout, context: int, cache: str, host_bytes: int | None
+) -> int:
+    """How many sessions of ``context`` tokens may be run at all: offloaded caches fill host memory, and must not exhaust it.
+
+    ``host_bytes`` is what the host has available, None where that is not known.
+    """
+    most = max(MOST_SESSIONS, *request.sessions)
+    if cache != "offloaded" or host_bytes is None:
+        return most
+    a_session = PINNED_ROUNDING * layout.bytes_at(context, batch=request.batch)
+    return min(most, host_bytes // max(1, a_session))
+
+
+def available_host_bytes(meminfo: Path = Path("/proc/meminfo")) -> int | None:
+    """What Linux says that programs may still take; None elsewhere."""
+    try:
+        text = meminfo.read_text()
+    except OSError:
+        return None
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
+    return int(found[1]) << 10 if found else None
 
 
 def runner(

@@ -39,7 +39,7 @@ Cache = Annotated[
     Optional[str],
     typer.Option(
         "--cache",
-        help="KV cache: dynamic, static, chunked, paged, sliding, int8, int4 or offloaded.",
+        help="KV cache: dynamic, static, chunked, paged, sliding, int8, int4, fp8 or offloaded.",
     ),
 ]
 Dtype = Annotated[

@@ -9,7 +9,7 @@ from vramdoc.errors import UsageError
 from vramdoc.units import parse_bytes, parse_count
 
 WORKLOADS = ("chat", "prefill", "fill", "load", "encode", "train", "serve")
-CACHES = ("dynamic", "static", "chunked", "paged", "sliding", "int8", "int4", "offloaded")
+CACHES = ("dynamic", "static", "chunked", "paged", "sliding", "int8", "int4", "fp8", "offloaded")
 DTYPES = ("float32", "float16", "bfloat16")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vramdoc.capacity.plan import CapacityPlan, plan_capacity
-from vramdoc.capacity.request import CapacityRequest, runner
+from vramdoc.capacity.request import CapacityRequest, available_host_bytes, runner
 from vramdoc.capacity.statement import (
     CapacityStatement,
     StatementCheck,
@@ -61,7 +61,7 @@ def plan(question: Question) -> Answer:
         foreign_bytes=question.foreign_bytes,
         progress=question.progress,
     )
-    found = plan_capacity(request, checkpoint, run)
+    found = plan_capacity(request, checkpoint, run, host_bytes=available_host_bytes())
     return Answer(plan=found, statement=make_statement(found, checkpoint))
 
 

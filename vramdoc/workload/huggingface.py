@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,12 +24,10 @@ from vramdoc.checkpoint import Checkpoint, DecoderShape, Shape
 from vramdoc.checkpoint.kv import KvLayout
 from vramdoc.checkpoint.kv_config import kv_layout
 from vramdoc.errors import UnreadableInput
+from vramdoc.workload import transformers_caches
 from vramdoc.workload.journal import Journal
 from vramdoc.workload.spec import WorkloadSpec
 from vramdoc.workload.weights import asked_dtype, load_weights, torch_dtype
-
-CACHES = ("dynamic", "static", "offloaded")
-"""The strategies for which transformers' own cache classes are used."""
 
 
 class NoClass(Exception):
@@ -47,8 +45,6 @@ class TransformersModel:
         Raises:
             NoClass: transformers cannot run it; nothing is on the device yet.
         """
-        if spec.cache not in CACHES:
-            raise NoClass(f"transformers has no cache like {spec.cache!r}")
         cast = asked_dtype(spec.dtype)
         dtype = cast or torch_dtype(checkpoint.floating_dtype) or torch.float16
         self._model = _build(checkpoint, dtype)
@@ -57,6 +53,10 @@ class TransformersModel:
         self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
         self.is_decoder = bool(self._model.can_generate())
         self.layout = _layout(checkpoint, shape, dtype) if self.is_decoder else None
+        if self.is_decoder and (
+            reason := transformers_caches.why_not(spec.cache, self._model.config, self.layout)
+        ):
+            raise NoClass(reason)
         accepts = inspect.signature(self._model.forward).parameters
         # renamed in transformers 5.24
         self._cache_keyword = "cache" if "cache" in accepts else "past_key_values"
@@ -68,12 +68,7 @@ class TransformersModel:
         self._model.train(spec.name == "train")
 
     def caches(self, strategy: str, *, capacity: int, sessions: int) -> Callable[[], Any]:  # noqa: D102, ARG002
-        import transformers
-
-        config = self._model.config
-        if strategy == "static":
-            return lambda: transformers.StaticCache(config=config, max_cache_len=capacity)
-        return lambda: transformers.DynamicCache(config=config, offloading=strategy == "offloaded")
+        return transformers_caches.opener(strategy, self._model.config, capacity)
 
     def close_cache(self, cache: Any) -> None:
         """Nothing is shared; the tensors go with the object."""
@@ -96,25 +91,7 @@ class TransformersModel:
 
     def held_bytes(self, cache: Any) -> int:
         """Bytes of the storages behind the cache's tensors: after a long prompt a sliding layer holds all of it."""
-        storages: dict[int, int] = {}
-        for layer in cache.layers:
-            for tensor in _tensors(vars(layer)):
-                if tensor.is_cuda:
-                    storages[tensor.untyped_storage().data_ptr()] = (
-                        tensor.untyped_storage().nbytes()
-                    )
-        return sum(storages.values())
-
-
-def _tensors(value: object) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
+        return transformers_caches.held_bytes(cache)
 
 
 def _layout(checkpoint: Checkpoint, shape: Shape, dtype: torch.dtype) -> KvLayout | None:

@@ -26,7 +26,7 @@ class WorkloadSpec:
     the last million: the default chat stays at half of that."""
     batch: int = 1
     cache: str = "dynamic"
-    """``dynamic``, ``static``, ``chunked``, ``paged``, ``sliding``, ``int8``, ``int4``, ``offloaded``."""
+    """``dynamic``, ``static``, ``chunked``, ``paged``, ``sliding``, ``int8``, ``int4``, ``fp8``, ``offloaded``."""
     dtype: str = ""
     """Computation type, empty for the checkpoint's own."""
     seed: int = 0

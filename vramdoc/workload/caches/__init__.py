@@ -14,7 +14,7 @@ from vramdoc.workload.caches.growing import Chunked, Dynamic, Sliding, Static
 from vramdoc.workload.caches.layer import LayerCache
 from vramdoc.workload.caches.offloaded import Offloaded
 from vramdoc.workload.caches.paged import BLOCK, Paged, Pool
-from vramdoc.workload.caches.quantised import Quantised
+from vramdoc.workload.caches.quantised import Fp8, Quantised
 
 
 class Cache:
@@ -64,6 +64,7 @@ STRATEGIES: dict[str, Callable[[int], LayerCache]] = {
     "sliding": lambda _capacity: Sliding(),
     "int8": lambda _capacity: Quantised(8),
     "int4": lambda _capacity: Quantised(4),
+    "fp8": lambda _capacity: Fp8(),
     "offloaded": lambda _capacity: Offloaded(),
 }
 """``--cache`` names to one layer's cache for at most ``capacity`` tokens."""
