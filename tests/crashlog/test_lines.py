@@ -17,6 +17,17 @@ def test_ranks_get_a_channel_each_and_a_bare_time_continues_the_last():
     assert not newest_first
 
 
+def test_a_message_across_two_records_of_a_log_that_ran_backwards_spans_both():
+    """Found by fuzzing: it ended before it started."""
+    text = (
+        "2024-02-03 03:44:03 to allocate 2.00 GiB\n2024-02-03 01:44:03 CUDA out of memory. Tried\n"
+    )
+    log = parse(text)
+    (incident,) = log.incidents
+    assert log.newest_first
+    assert 0 <= incident.start < incident.end <= len(text)
+
+
 def test_workers_without_a_rank_are_kept_apart_by_their_process():
     text = "(RayWorker pid=11) CUDA out of memory.\n(RayWorker pid=12) fine\n(RayWorker pid=11) Tried to allocate 2.00 GiB.\n"
     (incident,) = parse(text).incidents

@@ -65,8 +65,12 @@ class Channel:
         return self.origins[index] + position - self.starts[index]
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """The offsets in the log of the non-empty range ``start`` to ``end``."""
-        return self.origin(start), self.origin(end - 1) + 1
+        """The offsets in the log of the non-empty range ``start`` to ``end``.
+
+        Where a log ran backwards, a range across two records ends before it starts; its span covers both.
+        """
+        first, last = self.origin(start), self.origin(end - 1)
+        return min(first, last), max(first, last) + 1
 
 
 def channels(text: str) -> tuple[list[Channel], bool]:
