@@ -81,7 +81,11 @@ def _healthy(facts: Sequence[Fact], case: Case) -> str:
     if not isinstance(total, int):
         return f"Nothing failed: peak reserved memory is {format_bytes(reserved)}."
     where = case.manifest.device.name if case.manifest and case.manifest.device else "the device"
-    sentence = f"It fits: peak reserved memory is {format_bytes(reserved)} of {format_bytes(total)} on {where}."
+    size = format_bytes(total)
+    room = (
+        f"on a {where}" if size in where else f"of {size} on {where}"
+    )  # a virtual GPU is named for its size
+    sentence = f"It fits: peak reserved memory is {format_bytes(reserved)} {room}."
     free = values.get("driver_free_least")
     if isinstance(free, int):
         sentence += f" At the tightest phase end {format_bytes(free)} were free at the driver."

@@ -70,6 +70,16 @@ def map_text(case: Case | None, *, width: int, ascii_only: bool = False, rows: i
     return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
 
 
+def drawn_facts(case: Case | None) -> frozenset[str]:
+    """Names of the facts whose figures ``map_lines`` prints beside what it draws, so that nobody need print them twice."""
+    if case is None or case.oom is None or case.oom.requested is None:
+        return frozenset()
+    bars = ("requested", "largest_hole", "free")
+    has_segments = any(s.segments for s in (case.oom_snapshot, case.snapshot) if s is not None)
+    whole = has_segments or not _device_parts(case.oom, _bytes(case.oom.total))
+    return frozenset(bars if whole else (*bars, "total", "allocated", "unallocated"))
+
+
 def _device(case: Case, snapshot: Snapshot | None) -> int:
     """The device to draw: the one that failed, else the one that was measured, else the fullest."""
     if case.oom is not None and case.oom.device is not None:

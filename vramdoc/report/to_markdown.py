@@ -109,8 +109,9 @@ def _word(word: str) -> str:
 
 
 def _verdict(report: Report) -> str:
-    sure = "".join(f" ({v.confidence} confidence)" for v in report.confirmed[:1])
-    title = f"## {text(words.outcome(report))}{sure}"
+    title = f"## {text(words.outcome(report))}"
+    if words.is_bad(report):
+        title += f" ({code(report.primary)}, {words.sureness(report)})"
     notes = report.leading.notes if report.leading is not None else ()
     remarks = "\n".join(f"- {text(note)}" for note in notes)
     return "\n\n".join(part for part in (title, text(report.headline), remarks) if part)

@@ -14,18 +14,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from vramdoc.diagnose.verdict import Outcome, Severity, Verdict
+from vramdoc.diagnose.verdict import Outcome, Severity
 from vramdoc.facts import Fact
 from vramdoc.prescribe.prescription import Prescription, VerificationStatus
 from vramdoc.report import words
 from vramdoc.report.contents import HEALTHY, UNDECIDED, Report
 from vramdoc.report.printable import ascii_form, printable
-from vramdoc.report.segment_map import map_lines
+from vramdoc.report.segment_map import drawn_facts, map_lines
 
 REMARKS = 4
 """Remarks of the leading verdict on the first screen; the others come with -v."""
-EVIDENCE_ROWS = 6
-"""Rows of evidence on the first screen: with the action and the closing lines they make about 25 lines."""
+EVIDENCE_ROWS, ROWS_ALONE = 4, 6
+"""Rows of evidence on the first screen, where there is an action and where there is none: with all else about 25 lines."""
 LONGEST_NUMBER = 24
 """Characters of the longest value that is a number; anything longer is text and may fold."""
 WIDE = 110
@@ -64,14 +64,14 @@ def render_terminal(
     if not verbose:
         _remarks(screen, report)
     _action(screen, report, verbose=verbose)
-    _evidence(screen, report, rows=None if verbose else EVIDENCE_ROWS)
+    _evidence(screen, report, verbose=verbose)
     if verbose:
         _lines_of_code(screen, report)
         _all_verdicts(screen, report)
         _other_prescriptions(screen, report)
     _closing(screen, report, verbose=verbose)
-    if verbose or report.primary == "fragmentation" or (report.case and report.case.oom):
-        _segment_map(screen, report, rows=12 if verbose else 2)
+    if verbose or _draws_map(report):
+        _segment_map(screen, report, rows=12 if verbose else 1)
     return screen.text()
 
 
@@ -143,10 +143,10 @@ def _headline(screen: Screen, report: Report) -> None:
     else:
         grave = any(v.severity is Severity.ERROR for v in report.confirmed)
         mark, style = ("✗", "red") if grave else ("!", "yellow")
-    sure = "".join(f", {v.confidence} confidence" for v in report.confirmed[:1])
+    about = (f"{report.target_name} ({report.target_kind})", words.sureness(report))
     title = screen.styled(
         (f"{mark} {words.outcome(report).upper()}", f"bold {style}"),
-        (f"  {report.target_name} ({report.target_kind}){sure}", "dim"),
+        (f"  {', '.join(filter(None, about))}", "dim"),
     )
     screen.put(title, Text(screen.say(report.headline)))
 
@@ -210,16 +210,23 @@ def _prescription(
     snippet = words.best_snippet(action, report)
     if snippet is not None:
         screen.put_verbatim(snippet[1])
-    screen.put(screen.styled((f"{mark} {words.trial_line(trial)}", style)), indent=2)
+    is_open = bool(trial.command) and trial.status is not VerificationStatus.VERIFIED
+    said = trial.reason and trial.status is not VerificationStatus.NOT_TRIED
+    parts = [(f"{mark} {words.trial_line(trial)}", style)]
+    parts += [
+        (f": {trial.reason}" if said else "", ""),
+        ("; verify it with" if is_open else "", "dim"),
+    ]
+    screen.put(screen.styled(*parts), indent=2)
+    if is_open:
+        screen.put_verbatim(trial.command)
     rows = words.trial_rows(trial)
     changed = [row for row in rows if row[1] != row[2]] or rows
-    if changed:
+    if changed and (verbose or not said):
         effects = [f"{what}: {before} → {after}" for what, before, after in changed]
         screen.put(Text(screen.say(" · ".join(effects))), indent=2)
-    if trial.reason and trial.status is not VerificationStatus.NOT_TRIED:
-        screen.put(screen.styled((trial.reason, "dim")), indent=2)
-    if trial.command and (verbose or trial.status is not VerificationStatus.VERIFIED):
-        screen.put(screen.styled(("verify it with:", "dim")), indent=2)
+    if trial.command and verbose and not is_open:
+        screen.put(screen.styled(("verify it with", "dim")), indent=2)
         screen.put_verbatim(trial.command)
     if verbose:
         for name, sentence in (("risk", action.risk), ("limits", action.limits)):
@@ -227,14 +234,28 @@ def _prescription(
                 screen.put(screen.styled((f"{name}: {sentence}", "dim")), indent=2)
 
 
-def _evidence(screen: Screen, report: Report, *, rows: int | None) -> None:
+def _evidence(screen: Screen, report: Report, *, verbose: bool) -> None:
+    """The figures that the answer rests on."""
     facts = words.evidence(report)
-    if not facts:
-        return
-    shown = facts[:rows]
-    screen.put("", _fact_table(screen, shown, heading="EVIDENCE"))
-    if len(shown) < len(facts):
-        screen.put(screen.styled((f"and {len(facts) - len(shown)} more with -v", "dim")), indent=2)
+    shown = facts if verbose else _first_figures(report)
+    if shown:
+        screen.put("", _fact_table(screen, shown, heading="EVIDENCE"))
+
+
+def _first_figures(report: Report) -> list[Fact]:
+    """The leading figures: none of zero bytes, and none that the map says."""
+    said = drawn_facts(report.case) if _draws_map(report) else frozenset()
+    telling = [
+        fact
+        for fact in words.evidence(report)
+        if fact.name not in said and (fact.unit, fact.value) != ("bytes", 0)
+    ]
+    return telling[: EVIDENCE_ROWS if report.prescriptions else ROWS_ALONE]
+
+
+def _draws_map(report: Report) -> bool:
+    """Whether the first screen has room for the map: where holes are the answer. Elsewhere the figures say as much."""
+    return report.primary == "fragmentation"
 
 
 def _fact_table(screen: Screen, facts: Sequence[Fact], *, heading: str) -> Table:
@@ -310,33 +331,55 @@ def _other_prescriptions(screen: Screen, report: Report) -> None:
 
 
 def _closing(screen: Screen, report: Report, *, verbose: bool) -> None:
+    room = screen.width - 12
     also = [v for v in report.confirmed if v.id != report.primary]
-    is_named = not verbose and report.primary != UNDECIDED  # else the open verdicts stand above
-    rows = [
-        ("Also found", "; ".join(_named(v, v.summary) for v in also)),
-        ("Ruled out", "" if verbose else _ids(report, Outcome.RULED_OUT, room=screen.width - 12)),
-        ("Undecided", _ids(report, Outcome.UNDECIDED, room=None) if is_named else ""),
-        ("Held by", _holders(report)),
-        ("Ranks", words.rank_line(report.case)),
-        ("Missing", "; ".join(words.also_missing(report))),
-        ("Notes", " ".join(report.notes) if verbose else ""),
-        ("Device", words.device_line(report)),
-        ("Workload", words.workload_line(report)),
-        ("Recording", report.recording if verbose else ""),
-        ("Reproduce", report.command),
-    ]
+    workload, said = words.workload_line(report), f"{report.target_name} {report.command}"
     if verbose:
-        rows += words.pairs(report.environment)
-    kept = [row for row in rows if row[1]]
+        found = [
+            ("Held by", _holders(report, room=None)),
+            ("Ranks", words.rank_line(report.case)),
+            ("Missing", "; ".join(words.also_missing(report))),
+            ("Notes", " ".join(report.notes)),
+            ("Device", words.device_line(report)),
+            ("Workload", workload),
+            ("Recording", report.recording),
+            ("Reproduce", report.command),
+            *words.pairs(report.environment),
+        ]
+    else:
+        ran = (workload if workload not in said else "", words.device_line(report))
+        found = [
+            ("Also found", "; ".join(f"{v.id}: {v.summary}" for v in also)),
+            ("Ruled out", _ids(report, Outcome.RULED_OUT, room=room)),
+            ("Undecided", _ids(report, Outcome.UNDECIDED, room=None) if report.primary != UNDECIDED else ""),
+            ("Held by", _holders(report, room=room)),
+            ("Ranks", words.rank_line(report.case)),
+            ("Missing", "; ".join(words.also_missing(report))),
+            ("Ran" if ran[0] else "Device", " · ".join(filter(None, ran))),
+            ("Reproduce", report.command),
+            ("More", _more(report)),
+        ]  # fmt: skip
+    kept = [row for row in found if row[1]]
     if kept:
         table = screen.table([("", "left"), ("", "fold")], kept)
         table.columns[0].style = "dim"
         screen.put("", table)
 
 
-def _holders(report: Report) -> str:
-    """The three lines that hold most at the peak."""
-    return "; ".join(f"{line} {held}" for line, held, _ in words.holder_rows(report.case)[:3])
+def _more(report: Report) -> str:
+    """Where to read on."""
+    rest = len(words.evidence(report)) - len(_first_figures(report))
+    figures = f" ({rest} more figures)" if rest > 1 else ""
+    explained = f" · vramdoc explain {report.primary}" if words.is_bad(report) else ""
+    return f"-v{figures}{explained}"
+
+
+def _holders(report: Report, *, room: int | None) -> str:
+    """The lines that hold most at the peak: the first, and of the next two what fits into ``room`` characters."""
+    held = [f"{line} {size}" for line, size, _ in words.holder_rows(report.case)[:3]]
+    while room is not None and len(held) > 1 and len("; ".join(held)) > room:
+        held.pop()
+    return "; ".join(held)
 
 
 def _ids(report: Report, wanted: Outcome, *, room: int | None) -> str:
@@ -348,7 +391,3 @@ def _ids(report: Report, wanted: Outcome, *, room: int | None) -> str:
         if room is None or len(line) <= room:
             return line
     return f"{len(ids)} others" if ids else ""
-
-
-def _named(verdict: Verdict, text: str) -> str:
-    return f"{verdict.id}: {text}"

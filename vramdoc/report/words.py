@@ -33,13 +33,42 @@ LABELS = {
     "other_processes": "held by other processes",
     "oom": "out of memory",
     "exit": "ended with",
+    "alloc_retries": "allocation retries",
+    "device_alloc": "driver calls that took memory",
+    "device_free": "driver calls that gave it back",
+    "pytorch_cuda_alloc_conf": "PYTORCH_CUDA_ALLOC_CONF",
+    "pytorch_hip_alloc_conf": "PYTORCH_HIP_ALLOC_CONF",
+    "pytorch_alloc_conf": "PYTORCH_ALLOC_CONF",
+    "alloc_conf": "allocator setting",
+    "alloc_conf_in_force": "allocator setting in force",
 }
 """Names that torch's message or the design fix; every other name is its own label with the underscores taken out."""
+
+TITLES = {
+    "true-capacity": "true capacity",
+    "fragmentation": "fragmentation",
+    "foreign-process": "another process holds the memory",
+    "memory-limit": "memory limit",
+    "non-pytorch-memory": "memory outside PyTorch",
+    "cublas-handle-no-vram": "no memory for the cuBLAS handle",
+    "cublas-masked-device-assert": "device assert behind a cuBLAS error",
+    "cublas-library-mismatch": "mismatched cuBLAS libraries",
+    "resize-not-resizable": "storage that cannot be resized",
+    "ragged-batch": "ragged batch",
+    "kv-growth": "KV cache growth",
+    "leak": "leak",
+    "conf-error": "allocator setting refused",
+    "conf-unsupported-platform": "allocator setting unsupported here",
+    "conf-ineffective": "allocator setting not in force",
+    "graph-private-pool": "memory in CUDA graph pools",
+    "host-oom": "out of host memory",
+}
+"""Verdict ids as a person would say them; an id without an entry is said with blanks for its hyphens."""
 
 SOURCES = {
     Source.MEASURED: "measured on a real device",
     Source.VIRTUAL_GPU: "PyTorch's allocator on a virtual GPU",
-    Source.REPLAYED: "replayed through the allocator",
+    Source.REPLAYED: "the recorded requests, through an exact copy of PyTorch's allocator",
     Source.READ: "read from the person's own file or message",
     Source.ESTIMATED: "estimated from a formula",
 }
@@ -99,7 +128,8 @@ def fact_value(fact: Fact) -> str:
 
 def outcome(report: Report) -> str:
     """The primary answer as a short title: ``Fragmentation``, ``Healthy``, ``Undecided``."""
-    return report.primary.replace("-", " ").capitalize()
+    title = TITLES.get(report.primary, report.primary.replace("-", " "))
+    return title[:1].upper() + title[1:]
 
 
 def is_bad(report: Report) -> bool:
@@ -130,6 +160,8 @@ def trial_line(trial: Verification) -> str:
     """One line on how sure a prescription is: "verified by rerun (PyTorch's allocator on a virtual GPU)"."""
     if trial.status is VerificationStatus.NOT_TRIED:
         return f"not tried: {trial.reason}" if trial.reason else "not tried"
+    if trial.by is Source.REPLAYED:
+        return f"{STATUS[trial.status]} by replay of the recorded requests"
     by = f" by {trial.method}" if trial.method else ""
     means = f" ({SOURCES[trial.by]})" if trial.by is not None else ""
     return f"{STATUS[trial.status]}{by}{means}"
@@ -210,11 +242,7 @@ def device_line(report: Report) -> str:
     parts = []
     device = report.case.manifest.device if report.case and report.case.manifest else None
     if device is not None:
-        size = format_bytes(device.total_bytes)
-        kind = "" if device.kind in device.name.lower() else f" ({device.kind})"
-        parts.append(
-            f"{device.name}{kind}" if size in device.name else f"{device.name}{kind}, {size}"
-        )
+        parts.append(device_name(device))
     elif isinstance(report.environment.get("device"), Mapping):
         parts.append(", ".join(text for _, text in pairs(report.environment["device"])))
     elif report.environment.get("device"):
@@ -230,6 +258,12 @@ def device_line(report: Report) -> str:
 def workload_line(report: Report) -> str:
     """The one line that reproduces the workload; its name where there is no such line."""
     return str(report.workload.get("line") or report.workload.get("name") or "")
+
+
+def sureness(report: Report) -> str:
+    """How sure the primary verdict is: "high confidence"; empty where nothing was found."""
+    verdict = report.leading
+    return f"{verdict.confidence} confidence" if is_bad(report) and verdict is not None else ""
 
 
 def holder_rows(case: Case | None) -> list[tuple[str, str, str]]:
