@@ -31,6 +31,12 @@ def record(
     stacks: Annotated[
         str, typer.Option("--stacks", help="Stacks kept with events: python, all or none.")
     ] = "python",
+    holders: Annotated[
+        bool,
+        typer.Option(
+            help="At an out-of-memory error and at the end, look for what holds the memory (half a second)."
+        ),
+    ] = True,
     foreign: options.ForeignMemory = "",
     recordings: options.Recordings = Path(".vramdoc"),
 ) -> None:
@@ -50,5 +56,6 @@ def record(
         every=every,
         max_entries=max_entries,
         stacks=choice("--stacks", stacks, STACKS),
+        holders=holders,
     )
     raise typer.Exit(code)

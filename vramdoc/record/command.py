@@ -48,12 +48,13 @@ def record_command(  # noqa: PLR0913 # one keyword an option of the command line
     every: float | None = None,
     max_entries: int = MAX_ENTRIES,
     stacks: str = "python",
+    holders: bool = True,
     capture_output: bool = False,
 ) -> tuple[Recording | None, int]:
     """Run ``argv`` to its end; return its recording (None when nothing of it used the GPU) and its exit code (128 + N for a signal).
 
     ``gpu`` as for ``run_workload``; None leaves the program the devices it finds. ``every`` is seconds between snapshots, by
-    default as often as 1 % of the time allows. With ``capture_output`` what it prints goes to the recording only.
+    default as often as 1 % of the time allows. Without ``holders`` nobody looks for what holds memory. With ``capture_output`` what it prints goes to the recording only.
 
     Raises:
         UsageError: there is no such program, no such GPU, or torch would refuse the config string; nothing was started.
@@ -73,6 +74,7 @@ def record_command(  # noqa: PLR0913 # one keyword an option of the command line
         assumed={} if device is None else device.assumed,
         max_entries=max_entries,
         stacks=stacks,
+        holders=holders,
         every_s=every,
     )
     environment = dict(os.environ) if device is None else device.environment(os.environ)

@@ -14,12 +14,13 @@ from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from vramdoc.errors import UnreadableInput
+from vramdoc.record.holders import Survey
 from vramdoc.record.manifest import Manifest, Observation, Phase
 
 _Record = TypeVar("_Record")
 
 
-def to_json(record: Manifest | Phase | Observation) -> dict[str, Any]:
+def to_json(record: Manifest | Phase | Observation | Survey) -> dict[str, Any]:
     """Plain JSON values; ``extra`` of a manifest goes back to the top level, where it came from."""
     data = asdict(record)
     return {**data.pop("extra", {}), **data}

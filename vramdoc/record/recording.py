@@ -5,6 +5,8 @@
         journal.jsonl        phases, observations and notes as they came; only until the manifest holds them
         snapshot.pickle      torch.cuda.memory._snapshot() at the end
         snapshot-oom.pickle  the same at the moment of the (last) out-of-memory error, before the exception unwound
+        holders.json         what held device memory at the end (or at SIGUSR1), by the program's own names
+        holders-oom.json     the same at the moment of the (last) out-of-memory error
         output.log           the program's stdout and stderr, as it printed them
         fatal.log            Python's stacks at a fatal signal; only until the manifest holds them
         rank-N/...           the same layout for each further process of a multi-process run
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from vramdoc.errors import UnreadableInput
+from vramdoc.record.holders import Survey
 from vramdoc.record.manifest import (
     MANIFEST_SCHEMA,
     DeviceInfo,
@@ -48,11 +51,13 @@ __all__ = [
     "newest_recording",
     "open_recording",
     "write_manifest",
+    "write_survey",
 ]
 
 DEFAULT_ROOT = Path(".vramdoc")
 MANIFEST, JOURNAL = "manifest.json", "journal.jsonl"
 SNAPSHOT, OOM_SNAPSHOT, OUTPUT = "snapshot.pickle", "snapshot-oom.pickle", "output.log"
+HOLDERS, OOM_HOLDERS = "holders.json", "holders-oom.json"
 FATAL = "fatal.log"
 
 _LARGEST_TEXT = GIB // 4
@@ -86,6 +91,20 @@ class Recording:
     def oom_snapshot_path(self) -> Path | None:
         """The snapshot at the last out-of-memory error, if there was one."""
         return _existing(self.folder / OOM_SNAPSHOT)
+
+    @property
+    def survey(self) -> Survey | None:
+        """What held device memory when the program ended, if that was kept.
+
+        Raises:
+            UnreadableInput: it was, and cannot be read.
+        """
+        return _survey(self.folder / HOLDERS)
+
+    @property
+    def oom_survey(self) -> Survey | None:
+        """The same at the last out-of-memory error. Raises as ``survey`` does."""
+        return _survey(self.folder / OOM_HOLDERS)
 
     @property
     def output_path(self) -> Path | None:
@@ -143,6 +162,15 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         (folder / JOURNAL).unlink(missing_ok=True)
 
 
+def write_survey(path: Path, survey: Survey) -> None:
+    """Put a survey in place.
+
+    Raises:
+        StorageProblem: it cannot be written; the one before is then still there.
+    """
+    write_atomically(path, json.dumps(to_json(survey), separators=(",", ":")).encode() + b"\n")
+
+
 def journal_line(entry: Phase | Observation | str) -> bytes:
     """One line of the journal; a plain string is a note."""
     kind = {Phase: "phase", Observation: "observation"}.get(type(entry), "note")
@@ -191,6 +219,15 @@ def _read_text(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UnreadableInput(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _survey(path: Path) -> Survey | None:
+    if not path.is_file():
+        return None
+    try:
+        return from_json(Survey, json.loads(_read_text(path)))
+    except (ValueError, RecursionError) as error:
+        raise UnreadableInput(f"{path} is not JSON ({error})") from error
 
 
 def _existing(path: Path) -> Path | None:

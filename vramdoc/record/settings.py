@@ -33,6 +33,8 @@ class RecordingSettings:
     """Of a virtual device: what it takes for granted."""
     max_entries: int
     stacks: str
+    holders: bool = True
+    """Whether what holds memory is looked for at an out-of-memory error and at the end."""
     every_s: float | None = None
     """Seconds between snapshots; None lets the recorder choose, so that they cost 1 % at most."""
 

@@ -43,20 +43,22 @@ def record_block(name: str, root: Path) -> Iterator[Path | None]:
     require_space(root)
     folder = create_folder(root, name, datetime.now(timezone.utc))
     was_on = is_history_on()
-    recorder = Recorder(folder, first_manifest("block", name, os.environ))
+    recorder = Recorder(folder, first_manifest("block", name, os.environ), looks_for_holders=True)
     index = torch.cuda.current_device()
     device = describe_device(kind_of_device(), f"cuda:{index}", index, {})
     recorder.begin()
     recorder.begin_history(device, max_entries=None if was_on else MAX_ENTRIES)
     marks.begin(recorder)
-    ending = Exit(kind=ExitKind.SUCCESS)
+    ending, raised = Exit(kind=ExitKind.SUCCESS), None
     try:
         yield folder
     except BaseException as error:
+        raised = error
         ending = exit_of_exception(qualified_name(type(error)), str(error), traceback.format_exc())
         raise
     finally:
         marks.end()
-        recorder.finish(ending)
+        recorder.finish(ending, error=raised)
+        del raised  # its frames hold this one
         if not was_on:
             stop_history()

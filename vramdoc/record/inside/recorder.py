@@ -12,11 +12,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import torch
+
 from vramdoc.errors import StorageProblem
+from vramdoc.record.holders import Survey
 from vramdoc.record.inside.annotations import phases_of
-from vramdoc.record.inside.history import on_out_of_memory, start_history, write_snapshot
+from vramdoc.record.inside.history import (
+    no_collection,
+    on_out_of_memory,
+    start_history,
+    write_snapshot,
+)
 from vramdoc.record.inside.levels import (
     PeakLedger,
     PhasePeaks,
@@ -25,15 +34,18 @@ from vramdoc.record.inside.levels import (
     memory_statistics,
 )
 from vramdoc.record.inside.surroundings import versions
-from vramdoc.record.manifest import DeviceInfo, Exit, Manifest, Observation, Phase
+from vramdoc.record.manifest import DeviceInfo, Exit, ExitKind, Manifest, Observation, Phase
 from vramdoc.record.recording import (
+    HOLDERS,
     JOURNAL,
+    OOM_HOLDERS,
     OOM_SNAPSHOT,
     SNAPSHOT,
     journal_entries,
     journal_line,
     with_journal,
     write_manifest,
+    write_survey,
 )
 from vramdoc.record.storage import append_line
 
@@ -42,6 +54,9 @@ MOST_ENTRIES = 200_000
 
 OOM_SNAPSHOT_SHARE = 0.05
 """A program that catches out-of-memory errors by the thousand spends at most this share of its time on their snapshots."""
+
+WORTH_A_LOOK = 0.01
+"""Share of the device that a program must still hold at its end for its holders to be looked for, which takes half a second."""
 
 SNAPSHOT_S_PER_EVENT = 5e-6
 """CPU time of torch 2.14's snapshot and its pickle, for an event with its stack; measured on a busy server core."""
@@ -55,6 +70,8 @@ class Recorder:
     manifest: Manifest
     owns_peaks: bool = False
     """Whether peaks may be reset phase by phase: in vramdoc's own workloads, never in somebody's program."""
+    looks_for_holders: bool = False
+    """Whether what holds memory is surveyed: in somebody's program, not in vramdoc's own workloads, which hold what they say."""
     say: Callable[[StorageProblem], None] = lambda _problem: None
     """Told once when the recording can no longer be written."""
     on_phase: Callable[[str], None] = lambda _name: None
@@ -65,6 +82,8 @@ class Recorder:
     _mark: Phase | None = None
     _detach: Callable[[], None] = lambda: None
     _peaks: PeakLedger | None = None
+    _oom_survey: Survey | None = None
+    _surveyor: ModuleType | None = None
     _started: float = field(default_factory=time.monotonic)
     _snapshot_s: float = 0.0
     _finished: bool = False
@@ -85,6 +104,8 @@ class Recorder:
         if max_entries is not None:
             start_history(max_entries, stacks)
             self._max_entries = max_entries
+        if self.looks_for_holders:
+            self._prepare_survey()
         self._detach = on_out_of_memory(self._on_out_of_memory)
         if self.owns_peaks:
             self._peaks = PeakLedger()
@@ -142,17 +163,33 @@ class Recorder:
         events = sum(statistics.get(f"allocation.all.{kind}", 0) for kind in ("allocated", "freed"))
         return min(events, self._max_entries) * SNAPSHOT_S_PER_EVENT
 
-    def finish(self, ending: Exit, device: DeviceInfo | None = None) -> None:
+    def keep_holders(self) -> None:
+        """Bring what holds memory up to date, at the person's request; in the thread that is to be looked at."""
+        if not self._finished:
+            self._survey("signal")
+
+    def finish(
+        self,
+        ending: Exit,
+        device: DeviceInfo | None = None,
+        error: BaseException | None = None,
+        *,
+        may_collect: bool = False,
+    ) -> None:
         """Write the last snapshot, then the manifest with the end in it; from then on the recording is complete.
 
-        ``device`` replaces the one that the recording began with: a program may have chosen another since.
+        ``device`` replaces the one that the recording began with: a program may have chosen another since. ``error`` is the
+        exception that ends the program. ``may_collect`` says that nothing of the program comes after this, so that garbage
+        may be collected and measured.
         """
-        with self._lock:
+        with self._lock, no_collection():
             self._detach()
             self.end_mark()
             device = device or self.manifest.device
             statistics = self._statistics()
             annotations = self._write_snapshot(SNAPSHOT)
+            if self._surveyor is not None:
+                self._last_look(ending, error, may_collect=may_collect)
             self.manifest = replace(
                 self.manifest,
                 exit=ending,
@@ -196,16 +233,64 @@ class Recorder:
             self._attempt(lambda: append_line(self.folder / JOURNAL, line))
 
     def _on_out_of_memory(self, device: int, requested: int, total: int, free: int) -> None:
-        self.observe(
-            "oom",
-            device=device,
-            requested_bytes=requested,
-            total_bytes=total,
-            driver_free_bytes=free,
-        )
-        allowed_s = OOM_SNAPSHOT_SHARE * (time.monotonic() - self._started)
-        if self._snapshot_s <= allowed_s or not (self.folder / OOM_SNAPSHOT).exists():
-            self._write_snapshot(OOM_SNAPSHOT)
+        with no_collection():
+            self.observe(
+                "oom",
+                device=device,
+                requested_bytes=requested,
+                total_bytes=total,
+                driver_free_bytes=free,
+            )
+            allowed_s = OOM_SNAPSHOT_SHARE * (time.monotonic() - self._started)
+            if self._snapshot_s <= allowed_s or not (self.folder / OOM_SNAPSHOT).exists():
+                self._write_snapshot(OOM_SNAPSHOT)
+                started = time.monotonic()
+                self._oom_survey = self._survey("oom")
+                self._snapshot_s += time.monotonic() - started
+
+    def _last_look(self, ending: Exit, error: BaseException | None, *, may_collect: bool) -> None:
+        """Look for holders where the program still holds much, and measure what a collection returns of what only cycles keep.
+
+        After an out-of-memory error that nobody caught, the survey at the error tells more than one after it.
+        """
+        found, name = self._oom_survey, OOM_HOLDERS
+        if ending.kind is not ExitKind.OUT_OF_MEMORY:
+            index = device_in_use()
+            total = 0 if self.manifest.device is None else self.manifest.device.total_bytes
+            held = 0 if index is None else torch.cuda.memory_allocated(index)
+            if held < max(WORTH_A_LOOK * total, 1):
+                return
+            found, name = self._survey("end", error), HOLDERS
+        if found is not None and may_collect and self._surveyor is not None:
+            returned = self._surveyor.collect(found)
+            if returned is not None:
+                with_it = replace(found, collected=returned)
+                self._attempt(lambda: write_survey(self.folder / name, with_it))
+
+    def _survey(self, moment: str, error: BaseException | None = None) -> Survey | None:
+        """Look for what holds memory, and keep it. Whatever goes wrong here is a note, not the program's error."""
+        index = device_in_use()
+        if index is None or self._surveyor is None:
+            return None
+        try:
+            found = self._surveyor.survey(moment, index, error)
+        except Exception as problem:  # noqa: BLE001 # see above
+            self.note(f"What holds memory could not be looked for: {problem!r}")
+            return None
+        name = OOM_HOLDERS if moment == "oom" else HOLDERS
+        if found is not None:
+            kept = found
+            self._attempt(lambda: write_survey(self.folder / name, kept))
+        return found
+
+    def _prepare_survey(self) -> None:
+        """Load what a survey needs before it is needed: what an import leaves behind would set the garbage collector off."""
+        try:
+            from vramdoc.record.inside import survey
+        except ImportError as error:  # numpy, which the program's Python may lack
+            self.note(f"What holds memory cannot be looked for: {error}")
+            return
+        self._surveyor = survey
 
     def _write_snapshot(self, name: str) -> Sequence[Mapping[str, Any]]:
         """Write one over the one before; returns its annotations. Nothing, before the GPU is used."""

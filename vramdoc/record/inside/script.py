@@ -25,7 +25,7 @@ from vramdoc.record.ending import exit_of_exception, qualified_name
 from vramdoc.record.first_manifest import first_manifest
 from vramdoc.record.inside.descriptors import out_of_the_way
 from vramdoc.record.inside.guards import Guards, install
-from vramdoc.record.inside.history import is_history_on
+from vramdoc.record.inside.history import is_history_on, no_collection
 from vramdoc.record.inside.levels import device_in_use
 from vramdoc.record.inside.recorder import Recorder
 from vramdoc.record.inside.surroundings import (
@@ -87,6 +87,7 @@ class Script:
                     self.recorder.checkpoint,
                     self.recorder.expected_checkpoint_s,
                     self._end_by_signal,
+                    self._look,
                     self.settings.every_s,
                 )
                 self._watch.start()
@@ -124,7 +125,12 @@ class Script:
             return
         rank = rank_of(os.environ)
         folder = claim_folder(Path(self.settings.folder), rank)
-        recorder = Recorder(folder, self._first_manifest(rank), say=_say)
+        recorder = Recorder(
+            folder,
+            self._first_manifest(rank),
+            looks_for_holders=self.settings.holders,
+            say=_say,
+        )
         recorder.begin()
         for sentence in self.notes:
             recorder.note(sentence)
@@ -162,7 +168,8 @@ class Script:
 
     def _end_of_interpreter(self) -> None:
         error = getattr(sys, "last_value", None)  # set for an exception that nobody caught
-        self._finish(error if error is not self._last_value else None)
+        with no_collection():  # the garbage of the program is still to be measured
+            self._finish(error if error is not self._last_value else None, may_collect=True)
 
     def _end_of_child(self) -> None:
         error = sys.exc_info()[1]
@@ -170,33 +177,43 @@ class Script:
             error = error.__context__  # torch.multiprocessing reports it and then exits
         self._finish(error)
 
+    def _look(self) -> None:
+        recorder = self.recorder
+        if recorder is not None:
+            recorder.keep_holders()
+
     def _end_by_signal(self, number: int) -> None:
         self._complete(Exit(kind=ExitKind.SIGNAL, signal=number))
 
-    def _finish(self, error: BaseException | None) -> None:
+    def _finish(self, error: BaseException | None, *, may_collect: bool = False) -> None:
         if self.guards is not None:
             self.guards.examine(error)
             if self.recorder is not None:
                 self.guards.report()
-        self._complete(_ending_of(error))
+        self._complete(_ending_of(error), error, may_collect=may_collect)
 
-    def _complete(self, ending: Exit) -> None:
+    def _complete(
+        self, ending: Exit, error: BaseException | None = None, *, may_collect: bool = False
+    ) -> None:
         """Finish the recording once. Whoever comes second waits for the first: a SIGTERM must not end a half-written one."""
         with self._lock:
             recorder, self.recorder, self._ended = self.recorder, None, True
             if recorder is None:
                 return
             try:
-                self._finish_recorder(recorder, ending)
-            except Exception as error:  # noqa: BLE001 # the program is over; its status must not change
-                _say(error)
+                self._finish_recorder(recorder, ending, error, may_collect=may_collect)
+            except Exception as problem:  # noqa: BLE001 # the program is over; its status must not change
+                _say(problem)
 
-    def _finish_recorder(self, recorder: Recorder, ending: Exit) -> None:
+    def _finish_recorder(
+        self, recorder: Recorder, ending: Exit, error: BaseException | None, *, may_collect: bool
+    ) -> None:
         marks.end()
         if device_in_use() is not None and not is_history_on():
             recorder.note("The program switched torch's memory history off: there are no events.")
         index = device_in_use()
-        recorder.finish(ending, None if index is None else self._device(index))
+        device = None if index is None else self._device(index)
+        recorder.finish(ending, device, error, may_collect=may_collect)
         self._drop_empty_fatal_file(recorder.folder)
 
     def _drop_empty_fatal_file(self, folder: Path) -> None:

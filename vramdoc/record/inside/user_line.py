@@ -15,10 +15,18 @@ import torch
 _LIBRARY = f"{Path(torch.__file__).parent}{os.sep}"
 _OURS = f"{Path(__file__).parents[2]}{os.sep}record{os.sep}"
 
+MAIN_FILE: str = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+"""The script that is being run; Python takes the name out of its module before it calls what is to be done at exit."""
+
 
 def is_library(code: CodeType) -> bool:
     """Whether code is torch's or the recorder's."""
     return code.co_filename.startswith((_LIBRARY, _OURS))
+
+
+def is_recorders(code: CodeType) -> bool:
+    """Whether code is the recorder's own."""
+    return code.co_filename.startswith(_OURS)
 
 
 def calling_frame(start: FrameType | None = None) -> FrameType | None:

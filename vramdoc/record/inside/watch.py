@@ -32,16 +32,22 @@ _TAKEN = tuple(
 
 
 class Watch:
-    """``snapshot`` writes one, ``expected_s`` says how long that would take, ``end`` completes the recording for a signal."""
+    """``snapshot`` writes one, ``expected_s`` says how long that would take, ``end`` completes the recording for a signal.
+
+    ``look`` is called in the main thread at SIGUSR1, whose variables it is to see; from another thread, what it looks at would
+    live on while the program runs.
+    """
 
     def __init__(
         self,
         snapshot: Callable[[], None],
         expected_s: Callable[[], float],
         end: Callable[[int], None],
+        look: Callable[[], None],
         every_s: float | None,
     ) -> None:
-        self._snapshot, self._expected_s, self._end = snapshot, expected_s, end
+        self._snapshot, self._expected_s = snapshot, expected_s
+        self._end, self._look = end, look
         self._every_s = every_s
         receiver, sender = socket.socketpair()
         sender.settimeout(0)
@@ -81,6 +87,8 @@ class Watch:
         signal.set_wakeup_fd(listener, warn_on_full_buffer=False)
         if listener != self._sender.fileno():
             self._react(number)
+        if number != signal.SIGTERM:
+            self._look()
 
     def _run(self) -> None:
         last = time.monotonic()
