@@ -10,6 +10,7 @@ from tests.crashlog.messages import WORDINGS, async_backend
 from tests.diagnose.builders import MIB, Numbers, gib, leading, message, said, text_case, verdict
 from vramdoc.diagnose.engine import judge, primary
 from vramdoc.diagnose.verdict import Confidence, Outcome
+from vramdoc.evidence.case import Case
 
 PUBLIC = {
     # figures in GiB, as the catalogue gives them -> the leading cause
@@ -243,3 +244,49 @@ def test_any_figures_get_a_consistent_answer(**numbers):
         (leader,) = [v for v in verdicts if v.id == chosen]
         assert leader.outcome is Outcome.CONFIRMED
         assert leader.evidence
+
+
+def _failing_in(*frames: tuple[str, str, str]) -> Case:
+    """A full device, with a traceback of (file, function, source)."""
+    lines = [
+        f'  File "{file}", line 7, in {function}\n    {source}\n'
+        for file, function, source in frames
+    ]
+    full = message(requested=1, total=24, free=0.1, allocated=22.5, unallocated=0.1)
+    return text_case("Traceback (most recent call last):\n" + "".join(lines) + full.oom.text)
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (("/x/site-packages/torch/distributed/fsdp/_state_dict_utils.py", "_full_post_state_dict_hook", "x.clone()"), "offload it to the CPU"),
+        (("/x/site-packages/torch/optim/adamw.py", "_init_group", "state = torch.zeros_like(p)"), "in the first step only"),
+        (("/x/site-packages/torch/optim/adam.py", "_multi_tensor_adam", "torch._foreach_sqrt(s)"), "foreach=False"),
+        (("/x/site-packages/torch/nn/modules/module.py", "_apply", "module._apply(fn)"), "loaded or moved"),
+        (("train.py", "validate_epoch", "out = model(x)"), "torch.no_grad()"),
+    ],
+)  # fmt: skip
+def test_what_the_program_was_doing_is_said_from_its_traceback(frame, words: str):
+    case = _failing_in(("train.py", "<module>", "main()"), frame)
+    assert leading(case) == "true-capacity"
+    assert words in said(case)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [("train.py", "main", "loss = model(x)")],
+        [("train.py", "validate", "run()"), ("/x/site-packages/torch/utils/_contextlib.py", "decorate_context", "return func()")],
+        [("/x/site-packages/transformers/trainer.py", "evaluate", "self.evaluation_loop()")],
+        [("train.py", "evaluated_loss", "y = f(x)")],
+    ],
+)  # fmt: skip
+def test_nothing_is_said_of_a_moment_that_the_traceback_does_not_show(frames):
+    assert "It fails" not in said(_failing_in(*frames))
+
+
+def test_a_validation_without_figures_is_named_too():
+    frame = '  File "train.py", line 9, in validate\n    out = model(x)\n'
+    case = text_case(frame + "RuntimeError: CUDA error: out of memory")
+    assert leading(case) == "undecided"
+    assert "torch.no_grad()" in " ".join(verdict(case, "true-capacity").notes)

@@ -38,6 +38,7 @@ _SIGNS: dict[str, tuple[tuple[str, ...], str]] = {
         ("load_from_checkpoint", "load_state_dict", "torch.load(", "load_file(", "load_checkpoint"),
         r"load_from_checkpoint|load_state_dict|torch\.load\(|load_file\(|load_checkpoint",
     ),
+    "state-dict-gather": (("Failed to clone() tensor",), r"Failed to clone\(\) tensor with name"),
     "pin-memory": (("pin_memory",), r"pin_memory"),
     "spawn": (("spawn",), r"spawn_main|multiprocessing[\\/]spawn\.py"),
     "library-path": (("LD_LIBRARY_PATH",), r"LD_LIBRARY_PATH"),
@@ -66,9 +67,11 @@ _ADVICE_BEFORE = re.compile(r"(?:try|setting|set|using|via|export\s+the)\s*\Z")
 
 _FRAME = re.compile(
     r"^[^\n]{0,40}?File \\?[\"'](?P<file>[^\"'\n]{1,400}?)\\?[\"'], line (?P<line>\d+),?(?: in (?P<function>[\w<>.]{1,120}))?"
-    r"(?:\n(?![^\n]{0,40}?File \\?[\"'])(?P<source>[ \t]+[^\n]{1,400}))?",
+    r"(?:[ \t]?\n(?![^\n]{0,40}?File \\?[\"'])(?P<source>[ \t]+[^\n]{1,400}))?",
     re.MULTILINE,
 )
+_ESCAPED_LINE = re.compile(r"\\n(?=[ \t]|[\w.]{1,80}(?:Error|Exception)\b)")
+"""What follows is an indented line or the error itself; in a Windows path it is a folder."""
 _NOTEBOOK_FRAME = re.compile(
     r"^File (?P<file>[^\s\"'][^:\n]{1,300}):(?P<line>\d+), in (?P<function>[\w<>.]{1,120})",
     re.MULTILINE,
@@ -142,6 +145,8 @@ def alloc_conf(text: str) -> tuple[Reading, Reading] | None:
 
 def tracebacks(text: str) -> list[Traceback]:
     """Every run of frames, in the order of the text."""
+    if "\\n" in text:  # a JSON or Rust string; two characters stay two, so that offsets hold
+        text = _ESCAPED_LINE.sub(" \n", text)
     patterns = [
         pattern
         for literal, pattern in (("File", _FRAME), ("File", _NOTEBOOK_FRAME), ("❱", _RICH_FRAME))

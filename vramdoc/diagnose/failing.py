@@ -11,6 +11,7 @@ from vramdoc.diagnose.answers import (
     text_is_silent,
     undecided,
 )
+from vramdoc.diagnose.moment import moment
 from vramdoc.diagnose.shortage import Shortage
 from vramdoc.diagnose.verdict import Severity, Verdict
 from vramdoc.evidence.anatomy import NUMBERED
@@ -59,7 +60,10 @@ def _without_numbers(rule_id: str, case: Case, bare: Incident) -> Verdict:
         _bare_sentence(bare),
         wanted,
         evidence=[quote(bare), *requests],
-        notes=[f"The text shows {fact.where}: {fact.value:,} bytes." for fact in requests],
+        notes=[
+            *(moment(case.crash) if case.crash is not None else ()),
+            *(f"The text shows {fact.where}: {fact.value:,} bytes." for fact in requests),
+        ],
     )
 
 

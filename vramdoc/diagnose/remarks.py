@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramdoc.crashlog.incident import CrashLog, Incident
+from vramdoc.diagnose.moment import moment
 from vramdoc.diagnose.shortage import (
     DRIVER_SLACK,
     ROUNDING_SLACK,
@@ -36,6 +37,7 @@ def _all(case: Case, found: Shortage) -> Iterator[str]:
     yield from hint(case, found)
     yield from _backend(case, found)
     if log is not None:
+        yield from moment(log)
         yield from _time(log)
     yield from _outside(found)
     yield from _private_pools(found)
