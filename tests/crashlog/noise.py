@@ -33,6 +33,10 @@ NOISES: Mapping[str, Callable[[str], str]] = {
     "Ray": each_line("(RayActor pid=2217, ip=10.0.0.4) "),
     "Kubernetes": each_line("2024-06-28T06:11:52.685300953Z stderr F "),
     "docker compose": each_line("trainer-1  | "),
+    "journald": each_line("Mar 01 10:00:07 node7 trainer[4711]: "),
+    "a quoted mail": each_line("> "),
+    "pytest": each_line("E       "),
+    "logging on each line": each_line("2024-02-03 03:44:03,976 - app.run - ERROR - "),
     "logging": lambda text: "2024-02-03 03:44:03,976 - ERROR - engine.py - step failed: " + text,
     "ANSI": lambda text: (
         "\x1b[1;36m(EngineCore_0 pid=7)\x1b[0;0m ERROR \x1b[31m"

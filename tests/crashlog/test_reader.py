@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.crashlog.messages import GIB, MIB, Numbers, sentences
+from tests.crashlog.noise import NOISES
 from vramdoc.crashlog import parse, read_text
 from vramdoc.crashlog.reader import OVERLAP, WINDOW
 from vramdoc.errors import UnreadableInput
@@ -37,6 +38,20 @@ def test_the_traceback_of_the_failure_comes_with_its_source_lines():
 def test_a_fault_handler_prints_its_innermost_frame_first():
     text = 'Fatal Python error: Segmentation fault\n\nCurrent thread 0x7f (most recent call first):\n  File "a.py", line 3 in grow\n  File "a.py", line 9 in main\n'
     assert [frame[2] for frame in parse(text).frames] == ["main", "grow"]
+
+
+@pytest.mark.parametrize(
+    "noise", ["journald", "a quoted mail", "pytest", "logging on each line", "torchrun", "JSON"]
+)
+def test_a_traceback_is_read_with_its_source_lines_through_what_a_console_adds(noise: str):
+    log = parse(NOISES[noise](TRACEBACK + sentences(Numbers())))
+    assert [frame[1:] for frame in log.frames[-2:]] == [(12, "<module>"), (96, "update")]
+    assert log.source_lines[-1] == "self.keys = torch.cat([self.keys, key_states], dim=-2)"
+
+
+def test_a_process_id_of_a_system_log_is_no_rank():
+    (incident,) = parse(NOISES["journald"](sentences(Numbers()))).incidents
+    assert incident.rank is None
 
 
 def test_the_frames_of_a_traceback_that_rich_has_drawn_are_read():

@@ -75,6 +75,11 @@ MESSAGES = [
     ('RuntimeError: !handles_.at(k) INTERNAL ASSERT FAILED at "c10/cuda/CUDACachingAllocator.cpp":501', "bare-oom", {}),
     ('RuntimeError: NVML_SUCCESS == DriverAPI::get()->nvmlInit_v2_() INTERNAL ASSERT FAILED at "a.cpp":7', "nvml-assert", {"line": 7}),
     ("DefaultCPUAllocator: can't allocate memory", "host-oom", {}),
+    ("RuntimeError: unable to mmap 4096 bytes from file <./a b.safetensors>: Cannot allocate memory (12)", "host-oom", {"requested": 4096}),
+    ("RuntimeError: $ Torch: unable to mmap memory: you tried to mmap 2GB. at TH/THAllocator.c:320", "host-oom", {"requested": 2 << 30}),
+    ("slurmstepd: error: Detected 2 oom_kill events in StepId=7.0.", "host-oom", {}),
+    ("srun: error: node12: task 3: Out Of Memory", "host-oom", {}),
+    ("OSError: /x/libcublas.so.12: symbol cublasLtX version libcublasLt.so.12 not defined in file libcublasLt.so.12 with link time reference", "library-load", {"library": "libcublas.so.12"}),
     ("The actor died unexpectedly before finishing this task.", "killed", {}),
     ("RuntimeError: Unknown allocator backend, options are native and cudaMallocAsync", "conf-error", {}),
     ("RuntimeError: stoi", "conf-error", {"function": "stoi"}),
@@ -114,6 +119,16 @@ def test_each_message_is_recognised_with_its_values(
     assert found, [(i.kind, i.text) for i in parse(text).incidents]
     readings = {name: r.value for i in found for name, r in i.readings.items()}
     assert values.items() <= readings.items()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [(text, kind) for text, kind, _ in MESSAGES if "\n" not in text and kind != "device-assert"],
+)
+def test_a_message_that_a_console_has_wrapped_is_recognised(text: str, kind: str):
+    words = text.split(" ")
+    wrapped = [" ".join(words[n : n + 5]) for n in range(0, len(words), 5)]
+    assert kind in {incident.kind for incident in parse("\n".join(wrapped)).incidents}
 
 
 NEAR_MISSES = [

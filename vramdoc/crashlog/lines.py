@@ -27,11 +27,15 @@ _PREFIX = re.compile(
     r"|\[(?:rank|default)?(?:\d+,)?\d+\](?:<std(?:err|out)>)?:"  # torchrun, DeepSpeed, mpirun
     r"|(?:ERROR|WARNING|INFO|CRITICAL|DEBUG)[ \t]+\d\d-\d\d[ \t]\d\d:\d\d:\d\d[ \t]+(?:\[[^\]\n]{1,80}\]|\w[\w.]{0,60}:\d+\])"  # vLLM
     r"|[\w.-]{1,60}[ \t]+\|(?=[ \t])"  # docker compose
+    r"|-[ \t]+(?:[\w.]{1,60}[ \t]+-[ \t]+)?(?:ERROR|WARNING|INFO|CRITICAL|DEBUG)[ \t]+-"  # Python's logging, behind its time
+    r"|[A-Z][a-z]{2}[ \t]{1,2}\d{1,2}[ \t]\d\d:\d\d:\d\d[ \t][\w.-]{1,60}[ \t][\w./@-]{1,60}(?:\[\d+\])?:"  # syslog, journald
+    r"|>(?!>)(?=[ \t])"  # a quoted mail or comment
+    r"|E(?=[ \t]{3})"  # pytest
     r"|\d{1,4}:(?=[ \t])"  # srun --label
     r")[ \t]?"
 )
 _RANK = re.compile(
-    r"\b(?:local_)?rank[=\s]?(\d+)|default(\d+)|\[(?:\d+,)?(\d+)\]|^\s*(\d{1,4}):|_TP(\d+)"
+    r"\b(?:local_)?rank[=\s]?(\d+)|default(\d+)|(?<![\w.])\[(?:\d+,)?(\d+)\]|^\s*(\d{1,4}):|_TP(\d+)"
 )
 _PROCESS = re.compile(r"pid=\d+")
 _TIME_CHARACTERS = "0123456789-/:.,TZ+ \t"

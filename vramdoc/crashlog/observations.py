@@ -14,7 +14,7 @@ from vramdoc.crashlog.wordings import Wording, matches
 
 
 def _w(kind: str, name: str, anchor: str, expression: str) -> Wording:
-    return Wording(kind=kind, name=name, anchor=anchor, expression=expression)
+    return Wording(kind=kind, name=name, anchor=anchor, expression=expression, wraps=False)
 
 
 NEAR = 4_000

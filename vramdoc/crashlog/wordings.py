@@ -24,15 +24,23 @@ class Wording:
     name: str
     anchor: str
     expression: str
+    wraps: bool = True
+    """A blank may be a line break: consoles and mail programs wrap long messages. Rows of tables are not wrapped."""
 
     @property
     def pattern(self) -> re.Pattern[str]:
         """The compiled expression; compiling all of them at import would cost each start 20 ms."""
-        return _compiled(self.expression)
+        return _compiled(self.expression, wraps=self.wraps)
+
+
+_BLANK = re.compile(r"\\[^ ]|\[(?:\\.|[^\]\\])*\]|\\?(?P<blank> )")
+"""A blank outside a set of characters, escaped or not; other escaped characters and sets are passed over."""
 
 
 @cache
-def _compiled(expression: str) -> re.Pattern[str]:
+def _compiled(expression: str, *, wraps: bool) -> re.Pattern[str]:
+    if wraps:
+        expression = _BLANK.sub(lambda m: r"[ \n]" if m["blank"] else m[0], expression)
     return re.compile(expression, re.MULTILINE)
 
 
@@ -83,6 +91,7 @@ _LIBRARIES = (
     _w("no-kernel-image", "no-kernel-image", "no kernel image is available"),
     _w("driver-too-old", "driver-too-old", "driver version is insufficient", r"CUDA driver version is insufficient for CUDA runtime version"),
     _w("library-load", "symbol", "undefined symbol", r"(?P<library>lib(?:cublas|cublasLt|cudnn|cudart|nvrtc)[\w.]*)[^\n]{0,200}undefined symbol"),
+    _w("library-load", "symbol", "link time reference", r"(?P<library>lib(?:cublas|cublasLt|cudnn|cudart|nvrtc)[\w.]*): symbol \w+,? version [\w.]+ not defined in file [\w.]+ with link time reference"),
     _w("library-load", "version", "version `lib", r"(?P<library>libcublas\w*\.so[.\d]*): version `lib\w+\.so[.\d]*' not found"),
 )  # fmt: skip
 
@@ -116,8 +125,8 @@ _RESIZE = (
     *(_w("resize-near-miss", name, text) for name, text in _RESIZE_NEAR),
     _w("resize", "not-resizable", "not resizable", r"Trying\s+to\s+resize\s+storage\s+that\s+is\s+not\s+resizable"),
     _w("resize", "no-allocator", "without an allocator", r"Trying\s+to\s+resize\s+storage\s+without\s+an\s+allocator"),
-    _w("out-resized", "out-resized", "one or more elements was resized", r"An output with one or more elements was resized since it had shape (?P<had>\[[^\]\n]{0,200}\]), which does not match the required output shape (?P<needed>\[[^\]\n]{0,200}\])"),
-    _w("unequal-stack", "stack", "each tensor to be equal size", r"stack expects each tensor to be equal size, but got (?P<first>\[[^\]\n]{0,200}\]) at entry 0 and (?P<other>\[[^\]\n]{0,200}\]) at entry (?P<entry>\d+)"),
+    _w("out-resized", "out-resized", "one or more elements was resized", r"An output with one or more elements was resized since it had shape (?P<had>\[[^\]]{0,200}\]), which does not match the required output shape (?P<needed>\[[^\]]{0,200}\])"),
+    _w("unequal-stack", "stack", "each tensor to be equal size", r"stack expects each tensor to be equal size, but got (?P<first>\[[^\]]{0,200}\]) at entry 0 and (?P<other>\[[^\]]{0,200}\]) at entry (?P<entry>\d+)"),
     _w("cache-overflow", "index-copy", "index_copy_():", r"index_copy_\(\): index (?P<index>\d+) is out of bounds for dimension (?P<dimension>\d+) with size (?P<size>\d+)"),
     _w("cache-overflow", "slice", "The expanded size of the tensor", r"The expanded size of the tensor \(0\) must match the existing size \((?P<tokens>\d+)\) at non-singleton dimension 2"),
     _w("segfault", "segfault", "egmentation fault", r"(?:Fatal Python error: )?Segmentation fault"),
@@ -161,7 +170,8 @@ _HOST = (
     _w("host-oom", "cpu-allocator", "DefaultCPUAllocator", r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)"),
     _w("host-oom", "numpy", "Unable to allocate", rf"Unable to allocate (?P<requested>{SIZE}) for an array with shape"),
     _w("host-oom", "python", "MemoryError", r"^(?:\w+\.)*MemoryError\b"),
-    _w("host-oom", "errno-12", "Cannot allocate memory", r"(?:\[Errno 12\] |unable to mmap (?P<requested>\d+ bytes) [^\n]{0,300})Cannot allocate memory"),
+    _w("host-oom", "errno-12", "Cannot allocate memory", r"(?:\[Errno 12\] |unable to mmap (?P<requested>\d+ bytes) from file <[^>]{1,400}>: )Cannot allocate memory"),
+    _w("host-oom", "mmap", "tried to mmap", rf"unable to mmap memory: you tried to mmap (?P<requested>{SIZE})"),
     _w("host-oom", "bad-alloc", "std::bad_alloc"),
     _w("host-oom", "winerror-1455", "1455", r"(?:\[WinError|os error|error code:?|WinError) ?1455\b"),
     _w("host-oom", "page-file", "paging file is too small", r"[Tt]he paging file is too small for this operation to complete"),
@@ -170,7 +180,8 @@ _HOST = (
     _w("host-oom", "kubernetes", "OOMKilled"),
     _w("host-oom", "ray", "memory pressure (OOM)", r"killed due to memory pressure \(OOM\)"),
     _w("host-oom", "ray", "node running low on memory", r"killed due to the node running low on memory"),
-    _w("host-oom", "slurm", "oom-kill", r"[Dd]etected \d+ oom[-_]kill event"),
+    _w("host-oom", "slurm", "kill event", r"[Dd]etected \d+ oom[-_]kill event"),
+    _w("host-oom", "slurm", "Out Of Memory", r"srun: error: [^\n:]{1,80}: tasks? [\d,-]+: Out Of Memory"),
     _w("host-oom", "worker-killed", "is killed by signal: Killed", r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) is killed by signal: Killed"),
     _w("shm-full", "bus-error-worker", "bus error encountered in worker", r"Unexpected bus error encountered in worker"),
     _w("shm-full", "bus-error-signal", "signal: Bus error", r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) is killed by signal: Bus error"),
@@ -199,8 +210,9 @@ def matches(
     table: Iterable[Wording], text: str, *, start: int = 0, stop: int | None = None
 ) -> Iterator[Incident]:
     """Yield every match between ``start`` and ``stop`` of every wording whose anchor ``text`` holds."""
+    unwrapped = text.replace("\n", " ")
     for wording in table:
-        if wording.anchor not in text:
+        if wording.anchor not in unwrapped:
             continue
         for match in wording.pattern.finditer(text, start, len(text) if stop is None else stop):
             yield Incident(
