@@ -38,9 +38,13 @@ def case_from_snapshot(path: Path) -> Case:
     Raises:
         UnreadableInput: it cannot be read.
     """
-    case = Case(
-        kind="snapshot", name=path.name, snapshot=read_snapshot(path), missing=(NO_MANIFEST,)
-    )
+    from vramdoc.snapshot.cache import read_snapshot_cached  # noqa: PLC0415 - numpy
+
+    return _case_of_snapshot(path, read_snapshot_cached)
+
+
+def _case_of_snapshot(path: Path, read: Callable[[Path], Snapshot]) -> Case:
+    case = Case(kind="snapshot", name=path.name, snapshot=read(path), missing=(NO_MANIFEST,))
     return measured(case)
 
 
@@ -66,7 +70,8 @@ def case_from_snapshots(paths: Sequence[Path]) -> Case:
     Raises:
         UnreadableInput: one of them cannot be read.
     """
-    case = _case_of_ranks([partial(case_from_snapshot, path) for path in paths])
+    # Parsed forms of a thousand ranks would push out all others.
+    case = _case_of_ranks([partial(_case_of_snapshot, path, read_snapshot) for path in paths])
     return dataclasses.replace(case, name=f"{len(paths)} snapshots")
 
 
@@ -153,6 +158,7 @@ def _with_measures(case: Case, snapshot: Snapshot) -> Case:
     from vramdoc.evidence.measure import fragmentation, usage_of  # noqa: PLC0415
     from vramdoc.evidence.origin import device_of_interest  # noqa: PLC0415
     from vramdoc.evidence.pins import pins  # noqa: PLC0415
+    from vramdoc.evidence.regrowth import regrowth  # noqa: PLC0415
     from vramdoc.evidence.timeline import timeline  # noqa: PLC0415
 
     device = device_of_interest(snapshot)
@@ -165,6 +171,7 @@ def _with_measures(case: Case, snapshot: Snapshot) -> Case:
         fragmentation=fragmentation(snapshot, device),
         oom=merge_anatomy(case.oom, anatomy_from_snapshot(snapshot, case.manifest)),
         growth=growth(snapshot, sited, () if case.manifest is None else case.manifest.phases),
+        regrowth=regrowth(snapshot, sited),
         peak_sites=sited.use_after(peak_event),
         pins=pins(snapshot, sited),
         missing=case.missing if len(line) > 1 else (*case.missing, NO_TRACE),

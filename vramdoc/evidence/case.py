@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # a case of one kind does not pay for the readers of the othe
     from vramdoc.evidence.oom import OomAnatomy
     from vramdoc.evidence.pins import Pin
     from vramdoc.evidence.ranks import Ranks
+    from vramdoc.evidence.regrowth import Regrowth
     from vramdoc.evidence.usage import Usage
     from vramdoc.lint.violation import Violation
     from vramdoc.record.recording import Manifest
@@ -45,6 +46,8 @@ class Case:
     """The failed request against what was free, merged from message, trace and manifest; None when nothing failed."""
     growth: Growth | None = None
     """Bytes that live on from step to step, by line; None when no steps can be told apart."""
+    regrowth: tuple[Regrowth, ...] = ()
+    """Lines whose tensors grow by being copied into larger ones, the largest first."""
     peak_sites: tuple[SiteUse, ...] = ()
     """What every line holds when active memory peaks, largest first."""
     pins: tuple[Pin, ...] = ()

@@ -92,13 +92,18 @@ def _report(
     from vramdoc.prescribe.verify import try_out
 
     verdicts = judge(case)
+    leads = primary(verdicts, case)
     prescriptions = try_out(
-        candidates(verdicts, case), trial, limit=request.trials, progress=request.progress
+        candidates(verdicts, case),
+        trial,
+        limit=request.trials,
+        primary=leads,
+        progress=request.progress,
     )
     return compose(
         case,
         verdicts=verdicts,
-        primary=primary(verdicts, case),
+        primary=leads,
         prescriptions=prescriptions,
         command=request.command,
         recording="" if recording is None else recording.folder.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from vramdoc.diagnose.regrown import is_cache
 from vramdoc.diagnose.settings import entries, release_of
 from vramdoc.diagnose.shortage import Situation, shortage
 from vramdoc.evidence.case import Case
@@ -45,6 +46,8 @@ class Circumstances:
     has_limit: bool
     pending: bool
     is_segfault: bool
+    collects: bool
+    """A tensor is concatenated onto that is no KV cache."""
     host: frozenset[str]
     """Which of the host's stores ran out: ``shared-memory``, ``commit-limit``, ``pinned``, ``memory``."""
 
@@ -87,6 +90,7 @@ def circumstances(case: Case) -> Circumstances:
         has_limit=found is not None and found.balance.allowed is not None,
         pending=pending is not None and bool(pending.value),
         is_segfault=log is not None and log.first("segfault") is not None,
+        collects=any(not is_cache(part, case) for part in case.regrowth),
         host=frozenset(_host_stores(case)),
     )
 
@@ -132,9 +136,11 @@ def _workload_signs(case: Case) -> frozenset[str]:
         word in files
         for word in ("cache_utils", "generation", "generate", "attention", "modeling_")
     )
+    trains = "/trainer" in files or "Trainer" in files
     engine_kv = log.first("engine-kv", "engine-no-kv", "cache-overflow") is not None
+    generates = generates or (engine_kv and not {"vllm"} & log.signs.keys())
     return frozenset(
-        {"generation"} if generates or (engine_kv and not {"vllm"} & log.signs.keys()) else ()
+        sign for sign, seen in (("generation", generates), ("trainer", trains)) if seen
     )
 
 
@@ -186,6 +192,9 @@ CONDITIONS: Mapping[str, Callable[[Circumstances], bool]] = {
     "shared-memory": lambda c: c.is_segfault or "spawn" in c.signs,
     "segfault": lambda c: c.is_segfault,
     "pending": lambda c: c.pending,
+    "collects": lambda c: c.collects,
+    "trainer": lambda c: "trainer" in c.signs,
+    "no-trainer": lambda c: "trainer" not in c.signs,
     "many-threads": lambda c: "backward" in c.signs and c.situation is not None,
 }
 """Conditions that a remedy's ``needs`` name; all must hold."""

@@ -54,6 +54,8 @@ class Trial:
     """(allocator config or None to keep it, workload fields) -> what happened. May raise VramdocError."""
     can_change_workload: bool
     before: RunOutcome
+    reached: str = "the same work now finishes"
+    """What a trial shows that ends in success where the run had failed."""
     note: str = ""
     """How sure a replay is, in a sentence."""
 
@@ -63,9 +65,13 @@ def try_out(
     trial: Trial | None,
     *,
     limit: int,
+    primary: str = "",
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Prescription]:
-    """Try up to ``limit`` candidates and return all, verified ones first, refuted ones last."""
+    """Try up to ``limit`` candidates and return all, best first: what was seen to end the failure, then what serves the primary cause.
+
+    A replay ends with the recorded requests, so a change that only lets those succeed comes after what serves the cause itself.
+    """
     tried: list[Prescription] = []
     left = limit
     for candidate in candidates:
@@ -78,8 +84,20 @@ def try_out(
         left -= 1
         progress(f"trying {candidate.id}: {candidate.title}")
         tried.append(replace(candidate, verification=_verify(candidate, trial)))
-    order = [VerificationStatus.VERIFIED, VerificationStatus.NOT_TRIED, VerificationStatus.REFUTED]
-    return sorted(tried, key=lambda p: order.index(p.verification.status))
+    return sorted(tried, key=lambda p: _rank(p, primary))
+
+
+def _rank(prescription: Prescription, primary: str) -> tuple[bool, bool, bool, bool]:
+    """Refuted ones last; first those that end the failure; a replay proves that only of what serves the primary cause."""
+    trial, serves = prescription.verification, primary in prescription.serves
+    verified = trial.status is VerificationStatus.VERIFIED
+    ends_it = verified and (serves or trial.method != "replay")
+    return (
+        trial.status is VerificationStatus.REFUTED,
+        not ends_it,
+        not serves,
+        not verified,
+    )
 
 
 def _left_out(candidate: Prescription, limit: int) -> Prescription:
@@ -103,7 +121,7 @@ def _verify(candidate: Prescription, trial: Trial) -> Verification:
             status=VerificationStatus.NOT_TRIED,
             reason=f"the trial could not be run: {error.message}",
         )
-    status, reason = _compare(trial.before, after)
+    status, reason = _compare(trial, after)
     if trial.note:
         reason = f"{reason} ({trial.note})"
     return Verification(
@@ -117,11 +135,12 @@ def _verify(candidate: Prescription, trial: Trial) -> Verification:
     )
 
 
-def _compare(before: RunOutcome, after: RunOutcome) -> tuple[VerificationStatus, str]:
+def _compare(trial: Trial, after: RunOutcome) -> tuple[VerificationStatus, str]:
     """A failure must end in success; work that did not fail must reserve at least one driver page less."""
+    before = trial.before
     peaks = _peaks(before, after)
     if before.failed and not after.failed:
-        return VerificationStatus.VERIFIED, f"the same work now finishes{peaks}"
+        return VerificationStatus.VERIFIED, f"{trial.reached}{peaks}"
     if before.failed:
         how = "in the same way" if after.exit == before.exit else f"with {after.exit}"
         return VerificationStatus.REFUTED, f"the same work still ends {how}{peaks}"

@@ -15,8 +15,8 @@ from vramdoc.diagnose.answers import (
     text_is_silent,
     undecided,
 )
-from vramdoc.diagnose.code_lines import code_lines
 from vramdoc.diagnose.failing import figures, growth_told, size, unnumbered
+from vramdoc.diagnose.regrown import growing_cache_line, is_cache, regrown_facts
 from vramdoc.diagnose.remarks import remarks
 from vramdoc.diagnose.rule import Rule
 from vramdoc.diagnose.shortage import STRONG_SHARE, Shortage, shortage
@@ -26,19 +26,6 @@ from vramdoc.facts import Fact
 from vramdoc.record.manifest import Phase
 
 ID = "kv-growth"
-_CACHE_FILES = ("cache_utils.py", "kv_cache.py", "kvcache.py")
-_CACHE_WORDS = (
-    "past_key",
-    "key_cache",
-    "value_cache",
-    "k_cache",
-    "v_cache",
-    "kv_cache",
-    "layer_past",
-    "past_kv",
-    "self.keys",
-    "self.values",
-)
 _BLOCK_TOKENS = 16
 """Tokens of one block in vLLM by default."""
 _LEADERS = (None, "true-capacity", "fragmentation")
@@ -47,7 +34,7 @@ _LEADERS = (None, "true-capacity", "fragmentation")
 
 def judge(case: Case) -> Verdict:
     """Confirm from an engine's planning error, a cache's growth in the traceback, or the cache bytes of a recording."""
-    recorded = _from_recording(case)
+    recorded = _from_recording(case) or _regrown(case)
     if recorded is not None:
         return recorded
     log = case.crash
@@ -58,7 +45,7 @@ def judge(case: Case) -> Verdict:
     if overflow := log.first("cache-overflow"):
         return _overflow(overflow)
     found = shortage(case)
-    if found is not None and (line := _growing_line(log)):
+    if found is not None and (line := growing_cache_line(log)):
         return _growing(case, found, line)
     told = growth_told(log, "per turn")
     if found is not None and told is not None:
@@ -122,15 +109,6 @@ def _overflow(overflow: Incident) -> Verdict:
             "Give the cache max_cache_len of at least prompt + max_new_tokens, or bound the conversation."
         ],
     )
-
-
-def _growing_line(log: CrashLog) -> Fact | None:
-    """The line of the traceback that concatenates onto a cache."""
-    for line in code_lines(log):
-        named = any(word in line.source for word in _CACHE_WORDS)
-        if "cat(" in line.source and (named or line.file.endswith(_CACHE_FILES)):
-            return line.fact("growing_line")
-    return None
 
 
 def _growing(case: Case, found: Shortage, line: Fact) -> Verdict:
@@ -206,6 +184,29 @@ def _from_recording(case: Case) -> Verdict | None:
     )
 
 
+def _regrown(case: Case) -> Verdict | None:
+    """A cache that a recorded program of any kind concatenates onto, found by its lines."""
+    grown = tuple(part for part in case.regrowth if is_cache(part, case))
+    found = shortage(case)
+    held = sum(part.last_bytes for part in grown)
+    if found is None or not grown or held < (found.balance.short or found.balance.requested):
+        return None
+    first = grown[0]
+    refused = any(part.was_refused for part in grown)
+    leads = found.leading in _LEADERS and (refused or found.idle_share < STRONG_SHARE)
+    step = sum(part.per_step_bytes for part in grown)
+    return confirmed(
+        ID,
+        f"The KV cache had grown from {size(sum(part.first_bytes for part in grown))} to {size(held)} ({size(step)} in each of {first.times} steps, at {first.line}) when a "
+        f"request of {size(found.balance.requested)} failed; without that growth it would have fitted. It grows by concatenation, so old and new copy live together.",
+        (*regrown_facts(grown), *figures(case, found, "live", "short")),
+        confidence=Confidence.HIGH if refused else Confidence.MEDIUM,
+        severity=Severity.ERROR if leads else Severity.WARNING,
+        explains=held,
+        notes=remarks(case, found) if leads else (),
+    )
+
+
 def _growth(phases: list[Phase]) -> Iterator[Fact]:
     first, last = int(phases[0].detail["kv_bytes"]), int(phases[-1].detail["kv_bytes"])
     if last > first:
@@ -222,17 +223,17 @@ RULE = Rule(
         "leaves holes; an engine plans a fixed room for it and refuses to start when one sequence does not fit."
     ),
     how_decided=(
-        "The engine's own message with its token counts; a cat onto a cache in the traceback of an out-of-memory error; a write past the end of a cache of fixed length; a person's sentence that the GPU's memory rises with every turn, beside a request that failed; or, in a recording, cache bytes at least as large as the shortage. "
+        "The engine's own message with its token counts; a cat onto a cache in the traceback of an out-of-memory error; a write past the end of a cache of fixed length; a person's sentence that the GPU's memory rises with every turn, beside a request that failed; or, in a recording, cache bytes at least as large as the shortage: noted by our workloads, or measured as copies of one line that each outlive the birth of the next, larger one. "
         "It leads unless memory outside this process's tensors, or idle cache of 10 % and more, explains the failure."
     ),
     not_to_confuse_with="true-capacity at load, leak (memory that nothing needs any more). From a message without traceback it cannot be told.",
     remedies=(
         "RX-MAXLEN",
-        "RX-PAGED",
         "RX-STATIC",
         "RX-SLIDE",
         "RX-KVQUANT",
         "RX-KVOFFLOAD",
+        "RX-PAGED",
         "RX-CHUNK",
     ),
     references=("transformers cache_utils.py", "failure-pattern catalogue 4"),

@@ -16,7 +16,9 @@ from vramdoc.diagnose.answers import (
     undecided,
 )
 from vramdoc.diagnose.code_lines import code_lines
-from vramdoc.diagnose.failing import growth_told, size, unnumbered
+from vramdoc.diagnose.failing import figures, growth_told, size, unnumbered
+from vramdoc.diagnose.regrown import is_cache, regrown_facts
+from vramdoc.diagnose.remarks import remarks
 from vramdoc.diagnose.rule import Rule
 from vramdoc.diagnose.shortage import shortage
 from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
@@ -48,6 +50,8 @@ _INNERMOST = 3
 
 def judge(case: Case) -> Verdict:
     """Confirm from growth that was measured, or from a traceback that ends in a collector."""
+    if regrown := _regrown(case):
+        return regrown
     if case.growth is not None and case.growth.steps_are_marked and case.growth.sites:
         return _measured(case)
     log = case.crash
@@ -117,6 +121,27 @@ def _measured(case: Case) -> Verdict:
     )
 
 
+def _regrown(case: Case) -> Verdict | None:
+    """A tensor that is concatenated onto and is no KV cache: outputs that are collected on the device."""
+    found = shortage(case)
+    grown = tuple(part for part in case.regrowth if not is_cache(part, case))
+    if found is None or not grown:
+        return None
+    top = grown[0]
+    if top.last_bytes < (found.balance.short or found.balance.requested):
+        return None
+    return confirmed(
+        ID,
+        f"{top.line} builds a tensor anew, {size(top.per_step_bytes)} larger each time: from {size(top.first_bytes)} to {size(top.last_bytes)} in {top.times} steps. "
+        f"Old and new copy live together; without that growth the request of {size(found.balance.requested)} would have fitted.",
+        (*regrown_facts(grown[:1]), *figures(case, found, "live", "short")),
+        confidence=Confidence.HIGH if top.was_refused else Confidence.MEDIUM,
+        severity=Severity.ERROR if top.was_refused else Severity.WARNING,
+        explains=top.last_bytes,
+        notes=remarks(case, found) if top.was_refused else (),
+    )
+
+
 def _cache_bytes(case: Case) -> int:
     """The most that KV caches held, where the recorded workload notes it."""
     phases = case.manifest.phases if case.manifest is not None else ()
@@ -158,9 +183,10 @@ RULE = Rule(
     meaning=(
         "Something holds on to tensors step after step: a list of losses with their graphs, predictions collected on the device, tensors in a traceback or a closure. Each step leaves a little more until nothing is left."
     ),
-    how_decided="In a recording: live bytes by line of code at equal moments of successive steps, rising in four of five. In a text: the traceback ends in a known collector. A single out-of-memory message leaves it open.",
+    how_decided="In a recording: live bytes by line of code at equal moments of successive steps, rising in four of five; or one line whose copies each outlive the birth of the next, larger one (what concatenation does), where that growth is more than what was lacking. In a text: the traceback ends in a known collector. A single out-of-memory message leaves it open.",
     not_to_confuse_with="kv-growth, which is meant to grow; fragmentation (reserved grows, live does not); the first steps, which fill caches and optimizer state.",
     remedies=(
+        "RX-COLLECT",
         "RX-OFFLOADEVAL",
         "RX-DETACH",
         "RX-CLEARWS",

@@ -168,6 +168,17 @@ PROGRAM: tuple[Remedy, ...] = (
         needs=("engine",),
     ),
     Remedy(
+        id="RX-COLLECT",
+        title="Collect on the CPU, and join once",
+        change="Append each part to a list in host memory, and concatenate after the loop.",
+        serves=("leak",),
+        effect="The device holds one part at a time, and nothing is copied again and again.",
+        risk="A copy to the host a step.",
+        verify="rerun: memory at the end of successive steps",
+        python="parts.append(part.cpu())     # in the loop\nwhole = torch.cat(parts)     # once, after it",
+        needs=("collects", "no-trainer"),
+    ),
+    Remedy(
         id="RX-OFFLOADEVAL",
         title="Do not collect on the GPU",
         change="Reduce or move each batch's outputs to the CPU as they come.",
@@ -179,6 +190,7 @@ PROGRAM: tuple[Remedy, ...] = (
             "# transformers.Trainer\nTrainingArguments(..., eval_accumulation_steps=8)\n"
             "Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1))"
         ),
+        needs=("trainer",),
     ),
     Remedy(
         id="RX-DETACH",

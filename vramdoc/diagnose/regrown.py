@@ -1,0 +1,57 @@
+"""Tensors that grow by concatenation, as rules see them: which of them are KV caches, and what to cite. It judges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from vramdoc.crashlog.incident import CrashLog
+from vramdoc.diagnose.answers import derived
+from vramdoc.diagnose.code_lines import base_name, code_lines
+from vramdoc.evidence.case import Case
+from vramdoc.facts import Fact
+
+if TYPE_CHECKING:
+    from vramdoc.evidence.regrowth import Regrowth
+
+_CACHE_FILES = ("cache_utils.py", "kv_cache.py", "kvcache.py")
+_CACHE_WORDS = (
+    "past_key",
+    "key_cache",
+    "value_cache",
+    "k_cache",
+    "v_cache",
+    "kv_cache",
+    "layer_past",
+    "past_kv",
+    "self.keys",
+    "self.values",
+)
+
+
+def is_cache(grown: Regrowth, case: Case) -> bool:
+    """Whether a line that concatenates keeps a KV cache: by its file, its function, or its source where the traceback shows it."""
+    if base_name(grown.line.path).endswith(_CACHE_FILES) or "cache" in grown.line.function.lower():
+        return True
+    return (
+        grown.was_refused and case.crash is not None and growing_cache_line(case.crash) is not None
+    )
+
+
+def growing_cache_line(log: CrashLog) -> Fact | None:
+    """The line of the traceback that concatenates onto a cache."""
+    for line in code_lines(log):
+        named = any(word in line.source for word in _CACHE_WORDS)
+        if "cat(" in line.source and (named or line.file.endswith(_CACHE_FILES)):
+            return line.fact("growing_line")
+    return None
+
+
+def regrown_facts(grown: Sequence[Regrowth]) -> Iterator[Fact]:
+    """What was measured of each line: its bytes at the end, and the formula of its growth."""
+    for part in grown:
+        yield derived(
+            "grown_by_copies",
+            part.last_bytes,
+            f"{part.first_bytes:,} + about {part.times} x {part.per_step_bytes:,} bytes; {part.tensors} at a time; {part.line}",
+        )
