@@ -1,5 +1,6 @@
 """A parsed form gives the snapshot it was made from, and anything else in its place is ignored."""
 
+import os
 import pickle
 
 import numpy as np
@@ -122,3 +123,28 @@ def test_a_folder_that_cannot_be_written_only_costs_time(dump):
 def test_errors_are_those_of_reading(tmp_path):
     with pytest.raises(UnreadableInput, match="does not exist"):
         cached(tmp_path / "missing")
+
+
+def test_of_those_that_share_a_folder_the_longest_unused_give_way(tmp_path):
+    for name, used in (("old", 1), ("older", 0), ("new", 2)):
+        (tmp_path / f"{name}.npz").write_bytes(bytes(100))
+        os.utime(tmp_path / f"{name}.npz", (used, used))
+    cache._make_room(tmp_path, 250)
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["new", "old"]
+    cache._make_room(tmp_path, 0)
+    assert [path.stem for path in tmp_path.iterdir()] == ["new"]
+
+
+def test_a_form_that_is_used_counts_as_new(dump):
+    cached(dump)
+    os.utime(kept(dump), (0, 0))
+    cached(dump)
+    assert kept(dump).stat().st_mtime > 0
+
+
+def test_a_snapshot_that_lies_alone_is_kept_in_the_users_cache(dump, tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "user_cache_path", lambda name: tmp_path / name)
+    first = read_snapshot_cached(dump, worthwhile=0)
+    assert len(list((tmp_path / "vramdoc" / "parsed").iterdir())) == 1
+    forbid_parsing(monkeypatch)
+    assert_same(read_snapshot_cached(dump, worthwhile=0), first)

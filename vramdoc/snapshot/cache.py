@@ -1,7 +1,8 @@
 """A large snapshot's parsed form, kept in a folder under the hash of the file's content, so that the next command need not parse.
 
-A cache is a hint: one that is damaged, foreign or cannot be written is as good as none. Its arrays are loaded without pickle, its
-codes are checked, and the rest goes through the schema as any file does. It does not know where recordings lie.
+A recording keeps its own beside its snapshots. What lies alone shares a folder of the user's cache, where the forms that were not
+used for longest give way. A cache is a hint: one that is damaged, foreign or cannot be written is as good as none. Its arrays are loaded without pickle, its
+codes are checked, and the rest goes through the schema as any file does. It does not know what a recording is.
 """
 
 from __future__ import annotations
@@ -9,26 +10,30 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from platformdirs import user_cache_path
 
 from vramdoc.errors import UnreadableInput
 from vramdoc.snapshot.model import Frame, SegmentInfo, Snapshot, StackTable, Trace
 from vramdoc.snapshot.reader import read_snapshot
 from vramdoc.snapshot.schema import snapshot_from_plain
-from vramdoc.units import MIB
+from vramdoc.units import GIB, MIB
 
 FORMAT = 1
 WORTHWHILE = 64 * MIB
 """Smaller files are parsed in a quarter of a second."""
+MOST_SHARED = GIB
+"""Bytes kept in the shared folder; a million events take 40 MiB."""
 _COLUMNS = {
     "action": np.uint8, "address": np.int64, "size": np.int64, "stream": np.int64, "time_us": np.int64, "pool": np.int16,
     "stack": np.int32,
@@ -50,12 +55,14 @@ _NO_CACHE = (
 _Arrays = Mapping[str, npt.NDArray[Any]]
 
 
-def read_snapshot_cached(path: Path, folder: Path, *, worthwhile: int = WORTHWHILE) -> Snapshot:
+def read_snapshot_cached(
+    path: Path, folder: Path | None = None, *, worthwhile: int = WORTHWHILE
+) -> Snapshot:
     """``read_snapshot(path)``, from ``folder`` when the same content was read before.
 
     Args:
         path: the snapshot.
-        folder: where parsed forms are kept; made when first needed.
+        folder: where parsed forms are kept; made when first needed. The shared one by default.
         worthwhile: size of file, in bytes, from which on they are.
 
     Raises:
@@ -64,23 +71,47 @@ def read_snapshot_cached(path: Path, folder: Path, *, worthwhile: int = WORTHWHI
     try:
         if path.stat().st_size < worthwhile:
             return read_snapshot(path)
-        kept = folder / f"{_digest(path)}.v{FORMAT}.npz"
+        content = _digest(path)
     except OSError:
         return read_snapshot(path)  # which says what is wrong
+    home = user_cache_path("vramdoc") / "parsed" if folder is None else folder
+    kept = home / f"{content}.v{FORMAT}.npz"
     with contextlib.suppress(*_NO_CACHE):
-        return _load(kept)
+        snapshot = _load(kept)
+        with contextlib.suppress(OSError):
+            os.utime(kept)  # used just now
+        return snapshot
     snapshot = read_snapshot(path)
     with contextlib.suppress(OSError):
         _keep(snapshot, kept)
+        if folder is None:
+            _make_room(home, MOST_SHARED)
     return snapshot
 
 
 def _digest(path: Path) -> str:
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
             digest.update(piece)
-    return digest.hexdigest()
+    return digest.hexdigest()[:32]
+
+
+def _make_room(folder: Path, most: int) -> None:
+    """Delete what was used longest ago, until the rest takes at most so many bytes."""
+    found = [(status.st_mtime_ns, status.st_size, path) for path, status in _forms(folder)]
+    taken = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found)[:-1]:
+        if taken <= most:
+            break
+        path.unlink(missing_ok=True)
+        taken -= size
+
+
+def _forms(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    for path in folder.glob("*.npz"):
+        with contextlib.suppress(FileNotFoundError):  # another process made room
+            yield path, path.stat()
 
 
 def _keep(snapshot: Snapshot, kept: Path) -> None:
