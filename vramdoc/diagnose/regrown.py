@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,18 +16,10 @@ if TYPE_CHECKING:
     from vramdoc.evidence.regrowth import Regrowth
 
 _CACHE_FILES = ("cache_utils.py", "kv_cache.py", "kvcache.py")
-_CACHE_WORDS = (
-    "past_key",
-    "key_cache",
-    "value_cache",
-    "k_cache",
-    "v_cache",
-    "kv_cache",
-    "layer_past",
-    "past_kv",
-    "self.keys",
-    "self.values",
+_CACHE = re.compile(
+    r"(?:past|prev|cached?)\w*_(?:keys?|values?|kv|k|v)(?:\b|_)|(?:\b|_)(?:key|value|kv|k|v)\w*_cache\b|layer_(?:past|cache)|self\.(?:keys|values)\b"
 )
+"""The names that models give their caches: past_key_value, key_cache, cache_k, prev_key, layer_past ..."""
 
 
 def is_cache(grown: Regrowth, case: Case) -> bool:
@@ -41,8 +34,9 @@ def is_cache(grown: Regrowth, case: Case) -> bool:
 def growing_cache_line(log: CrashLog) -> Fact | None:
     """The line of the traceback that concatenates onto a cache."""
     for line in code_lines(log):
-        named = any(word in line.source for word in _CACHE_WORDS)
-        if "cat(" in line.source and (named or line.file.endswith(_CACHE_FILES)):
+        if "cat(" in line.source and (
+            _CACHE.search(line.source) or line.file.endswith(_CACHE_FILES)
+        ):
             return line.fact("growing_line")
     return None
 
