@@ -18,6 +18,7 @@ from vramdoc.snapshot.reader import read_snapshot
 if TYPE_CHECKING:
     from vramdoc.crashlog.incident import CrashLog
     from vramdoc.evidence.ranks import RankSummary
+    from vramdoc.record.holders import Survey
     from vramdoc.record.manifest import Manifest
     from vramdoc.record.recording import Recording
     from vramdoc.snapshot.model import Snapshot
@@ -122,7 +123,7 @@ def _case_of_process(recording: Recording, *, parsed: Path | None = None) -> Cas
     )
     if case.snapshot is None and case.oom_snapshot is None and not missing:
         case = dataclasses.replace(case, missing=("the run left no allocator snapshot",))
-    return measured(case)
+    return measured(case, _survey(recording, case))
 
 
 def case_from_crash_text(source: Path | BinaryIO, *, name: str) -> Case:
@@ -137,8 +138,8 @@ def case_from_crash_text(source: Path | BinaryIO, *, name: str) -> Case:
     return measured(Case(kind="crash-text", name=name, crash=crash))
 
 
-def measured(case: Case) -> Case:
-    """``case`` with everything that can be measured from its parts.
+def measured(case: Case, survey: Survey | None = None) -> Case:
+    """``case`` with everything that can be measured from its parts, and from what held memory at the same moment.
 
     A failure is judged by the snapshot of that moment; the one from the end of the run shows what was left after it.
     """
@@ -147,20 +148,31 @@ def measured(case: Case) -> Case:
 
         case = dataclasses.replace(case, oom=anatomy_from_crash(case.crash))
     snapshot = case.oom_snapshot or case.snapshot
-    return case if snapshot is None else _with_measures(case, snapshot)
+    return case if snapshot is None else _with_measures(case, snapshot, survey)
 
 
-def _with_measures(case: Case, snapshot: Snapshot) -> Case:
+def _survey(recording: Recording, case: Case) -> Survey | None:
+    """Of the moment that the case is judged by; one that cannot be read is as good as none."""
+    try:
+        return recording.survey if case.oom_snapshot is None else recording.oom_survey
+    except UnreadableInput:
+        return None
+
+
+def _with_measures(case: Case, snapshot: Snapshot, survey: Survey | None) -> Case:
     # They load numpy, which judging a crash text does not need.
     from vramdoc.evidence.callsites import sited_lifetimes  # noqa: PLC0415
     from vramdoc.evidence.failed_request import anatomy_from_snapshot, merge_anatomy  # noqa: PLC0415
     from vramdoc.evidence.growth import growth  # noqa: PLC0415
+    from vramdoc.evidence.holders import holders  # noqa: PLC0415
     from vramdoc.evidence.measure import fragmentation, usage_of  # noqa: PLC0415
     from vramdoc.evidence.origin import device_of_interest  # noqa: PLC0415
+    from vramdoc.evidence.outlived import outlived  # noqa: PLC0415
     from vramdoc.evidence.pins import pins  # noqa: PLC0415
     from vramdoc.evidence.regrowth import regrowth  # noqa: PLC0415
     from vramdoc.evidence.timeline import timeline  # noqa: PLC0415
 
+    phases = () if case.manifest is None else case.manifest.phases
     device = device_of_interest(snapshot)
     sited = sited_lifetimes(snapshot, device)
     line = timeline(snapshot, device, sited.lifetimes)
@@ -170,12 +182,19 @@ def _with_measures(case: Case, snapshot: Snapshot) -> Case:
         usage=usage_of(line, snapshot, case.manifest),
         fragmentation=fragmentation(snapshot, device),
         oom=merge_anatomy(case.oom, anatomy_from_snapshot(snapshot, case.manifest)),
-        growth=growth(snapshot, sited, () if case.manifest is None else case.manifest.phases),
+        growth=growth(snapshot, sited, phases),
+        # vramdoc's own workloads keep conversations open on purpose.
+        outlived=None if _is_own_workload(case) else outlived(snapshot, sited, phases),
+        holders=None if survey is None else holders(survey, snapshot, sited),
         regrowth=regrowth(snapshot, sited),
         peak_sites=sited.use_after(peak_event),
         pins=pins(snapshot, sited),
         missing=case.missing if len(line) > 1 else (*case.missing, NO_TRACE),
     )
+
+
+def _is_own_workload(case: Case) -> bool:
+    return case.manifest is not None and bool(case.manifest.workload)
 
 
 def _readable(path: Path | None, missing: list[str], parsed: Path | None) -> Snapshot | None:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:  # a case of one kind does not pay for the readers of the othe
     from vramdoc.evidence.callsites import SiteUse
     from vramdoc.evidence.fragmentation import Fragmentation
     from vramdoc.evidence.growth import Growth
+    from vramdoc.evidence.holders import Holders
     from vramdoc.evidence.oom import OomAnatomy
+    from vramdoc.evidence.outlived import Outlived
     from vramdoc.evidence.pins import Pin
     from vramdoc.evidence.ranks import Ranks
     from vramdoc.evidence.regrowth import Regrowth
@@ -48,6 +50,10 @@ class Case:
     """Bytes that live on from step to step, by line; None when no steps can be told apart."""
     regrowth: tuple[Regrowth, ...] = ()
     """Lines whose tensors grow by being copied into larger ones, the largest first."""
+    outlived: Outlived | None = None
+    """What sessions left behind after they ended; None when the program names none, or they left nothing."""
+    holders: Holders | None = None
+    """What kept memory alive at the moment that is judged, by the program's names; None when nobody looked."""
     peak_sites: tuple[SiteUse, ...] = ()
     """What every line holds when active memory peaks, largest first."""
     pins: tuple[Pin, ...] = ()

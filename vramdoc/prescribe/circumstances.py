@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from vramdoc.diagnose.kept import keepers
 from vramdoc.diagnose.regrown import is_cache
 from vramdoc.diagnose.settings import entries, release_of
 from vramdoc.diagnose.shortage import Situation, shortage
 from vramdoc.evidence.case import Case
 from vramdoc.evidence.siblings import sibling_ranks
 from vramdoc.prescribe.engines import engine_at_work
+from vramdoc.record.holders import HolderKind
+
+if TYPE_CHECKING:
+    from vramdoc.evidence.holders import Held
 
 FIRST_OPTIONS = (1, 10)
 """max_split_size_mb, the first option against holes (pytorch#44742)."""
@@ -48,6 +54,8 @@ class Circumstances:
     is_segfault: bool
     collects: bool
     """A tensor is concatenated onto that is no KV cache."""
+    keepers: frozenset[str] | None
+    """How what leaks is kept (``HolderKind``); None where the program was not asked."""
     host: frozenset[str]
     """Which of the host's stores ran out: ``shared-memory``, ``commit-limit``, ``pinned``, ``memory``."""
 
@@ -91,6 +99,9 @@ def circumstances(case: Case) -> Circumstances:
         pending=pending is not None and bool(pending.value),
         is_segfault=log is not None and log.first("segfault") is not None,
         collects=any(not is_cache(part, case) for part in case.regrowth),
+        keepers=None
+        if case.holders is None
+        else frozenset(_how_kept(held) for held in keepers(case)),
         host=frozenset(_host_stores(case)),
     )
 
@@ -108,6 +119,11 @@ def _host_stores(case: Case) -> Iterator[str]:
     if log is not None and "pin-memory" in log.signs:
         yield "pinned"
     yield "memory"
+
+
+def _how_kept(held: Held) -> str:
+    """A variable whose graph grows is mended as a container of graphs is."""
+    return "graph" if held.holder.graph_bytes and held.kind is HolderKind.FRAME else str(held.kind)
 
 
 def _platform(case: Case) -> str | None:
@@ -193,6 +209,11 @@ CONDITIONS: Mapping[str, Callable[[Circumstances], bool]] = {
     "segfault": lambda c: c.is_segfault,
     "pending": lambda c: c.pending,
     "collects": lambda c: c.collects,
+    # Where nobody knows what keeps it, the usual reason comes first.
+    "keeps-graph": lambda c: not c.keepers or "graph" in c.keepers,
+    "keeps-cycle": lambda c: c.keepers is not None and "cycle" in c.keepers,
+    "keeps-traceback": lambda c: c.keepers is not None and "traceback" in c.keepers,
+    "keeps-container": lambda c: c.keepers is not None and "container" in c.keepers,
     "trainer": lambda c: "trainer" in c.signs,
     "no-trainer": lambda c: "trainer" not in c.signs,
     "many-threads": lambda c: "backward" in c.signs and c.situation is not None,

@@ -90,6 +90,11 @@ class Capture:
             with contextlib.suppress(StorageProblem):
                 write_atomically(folder / OUTPUT, self._copy)
 
+    def kept(self) -> bytes:
+        """The output itself, as far as it was kept: for a program that left no recording to put it into."""
+        self._store.seek(0)
+        return self._store.read()
+
     def _plan(self) -> None:
         if self.only_capture:
             self.streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
@@ -38,6 +39,18 @@ _PROCESSES = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes)")
 """torchrun's and accelerate's options for how many processes, so devices, a program expects on this machine."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a recorded command came to its end."""
+
+    recording: Recording | None
+    """None when nothing of it used the GPU."""
+    code: int
+    """Its exit code, 128 + N for a signal."""
+    output: bytes
+    """What it printed, where that was captured and there is no recording that holds it."""
+
+
 def record_command(  # noqa: PLR0913 # one keyword an option of the command line
     argv: Sequence[str],
     *,
@@ -50,8 +63,8 @@ def record_command(  # noqa: PLR0913 # one keyword an option of the command line
     stacks: str = "python",
     holders: bool = True,
     capture_output: bool = False,
-) -> tuple[Recording | None, int]:
-    """Run ``argv`` to its end; return its recording (None when nothing of it used the GPU) and its exit code (128 + N for a signal).
+) -> Ended:
+    """Run ``argv`` to its end.
 
     ``gpu`` as for ``run_workload``; None leaves the program the devices it finds. ``every`` is seconds between snapshots, by
     default as often as 1 % of the time allows. Without ``holders`` nobody looks for what holds memory. With ``capture_output`` what it prints goes to the recording only.
@@ -90,7 +103,10 @@ def record_command(  # noqa: PLR0913 # one keyword an option of the command line
         recording = complete_run(folder, pid=pid, status=status, before=before, note=capture.note)
         if recording is not None:
             capture.keep(recording.folder)
-    return recording, status if status >= 0 else 128 - status
+        output = capture.kept() if recording is None else b""
+    return Ended(
+        recording=recording, code=status if status >= 0 else 128 - status, output=output
+    )
 
 
 def _device(gpu: str, foreign_bytes: int, argv: Sequence[str]) -> ChosenDevice:

@@ -53,8 +53,8 @@ class Holder:
     """Part of ``bytes`` that only the autograd graphs of its tensors keep."""
     count: int
     """Storages."""
-    tensors: int = 0
-    """Python tensors among them that have an autograd graph."""
+    graphs: int = 0
+    """Tensors among them whose autograd graph none of the others continues: the steps of a list of losses, not the layers of one pass."""
     blocks: Sequence[int] = ()
     """Device addresses of the storages, the first ``MOST_BLOCKS``."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 from vramdoc.crashlog.incident import CrashLog
@@ -17,27 +18,37 @@ from vramdoc.diagnose.answers import (
 )
 from vramdoc.diagnose.code_lines import code_lines
 from vramdoc.diagnose.failing import figures, growth_told, size, unnumbered
+from vramdoc.diagnose.kept import graphs, keeper_of, kept_facts, lost, outlived, phrase
 from vramdoc.diagnose.regrown import is_cache, regrown_facts
 from vramdoc.diagnose.remarks import remarks
 from vramdoc.diagnose.rule import Rule
-from vramdoc.diagnose.shortage import shortage
+from vramdoc.diagnose.shortage import SEGMENT, shortage
 from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
 from vramdoc.evidence.case import Case
 from vramdoc.facts import Fact
 
 ID = "leak"
-_COLLECTORS = (
-    # (function of the innermost frame, words in its source line, what is collected)
-    ("nested_concat", "", "predictions of every evaluation batch are concatenated on the device until the evaluation ends"),
-    ("evaluation_loop", "concat", "predictions of every evaluation batch are concatenated on the device until the evaluation ends"),
-    ("gather_for_metrics", "cat", "predictions are gathered on the device for the metrics"),
-    ("", "all_preds", "predictions are collected on the device"),
-    ("", "all_logits", "logits of every batch are collected on the device"),
-    ("", "all_outputs", "outputs of every batch are collected on the device"),
-    ("", "preds_host", "predictions of every evaluation batch are concatenated on the device until the evaluation ends"),
-    ("", "total_loss +=", "a loss is summed with its graph"),
-    ("", "loss_history", "losses are kept with their graphs"),
+_TORCH = re.compile(r"[\\/]torch[\\/]")
+_EVALUATION = (
+    "predictions of every evaluation batch are concatenated on the device until the evaluation ends"
+)
+_LIBRARY_COLLECTORS = {
+    # function of transformers, accelerate and torchmetrics that does nothing but collect: what it collects
+    "nested_concat": _EVALUATION,
+    "torch_pad_and_concatenate": _EVALUATION,
+    "gather_for_metrics": "predictions are gathered on the device for the metrics",
+    "dim_zero_cat": "a metric's states of every batch are concatenated on the device",
+}
+_KEPT = r"[\w.]*(?:preds?|predictions|logits|outputs?|losses|labels|targets|embeddings?|features|results|loss_history)\w*"
+_KEEPS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(rf"\bnested_concat\(|^{_KEPT} = [\w.]*concat\w*\("), _EVALUATION),
+    (re.compile(rf"^{_KEPT}(?:\[[^\]]{{1,40}}\])?\.(?:append|extend)\("), "results of every batch are kept in a list"),
+    (re.compile(r"^(?P<kept>[\w.]+) = torch\.(?:cat|concat|vstack)\(\s*[(\[]\s*(?P=kept)\b(?![^\n]*(?:dim|axis) ?= ?-?[1-9])(?![^\n]*[)\]], ?-?[1-9])"), "a tensor is concatenated onto itself with every batch"),
+    (re.compile(r"^\w*loss\w* \+= "), "a loss is summed with its graph"),
 )  # fmt: skip
+"""What a line of the program's own does that keeps its tensors; looked for outside modules' forward, where lists and sums are ordinary."""
+_RELEASED = (".item()", ".detach()", ".cpu()", ".numpy()", ".tolist()", "float(")
+"""What is kept after one of these is a number, has no graph, or lies in host memory."""
 FEWEST_LINES = 5
 """Logged figures needed for a trend; the first steps fill caches."""
 STEADY = 0.8
@@ -45,13 +56,13 @@ STEADY = 0.8
 GROWN = 1.5
 """Last over first: optimizer state and caches of the first steps add less."""
 _INNERMOST = 3
-"""Frames looked at: the collector, or the torch functions it calls."""
+"""Frames among which a library's collector is looked for: itself, or the torch functions it calls."""
 
 
 def judge(case: Case) -> Verdict:
-    """Confirm from growth that was measured, or from a traceback that ends in a collector."""
-    if regrown := _regrown(case):
-        return regrown
+    """Confirm from what was found to hold memory, from growth that was measured, or from a traceback that ends in a collector."""
+    if kept := _regrown(case) or lost(ID, case) or outlived(ID, case) or _grown_graphs(case):
+        return kept
     if case.growth is not None and case.growth.steps_are_marked and case.growth.sites:
         return _measured(case)
     log = case.crash
@@ -63,12 +74,15 @@ def judge(case: Case) -> Verdict:
     failed = found is not None or unnumbered(case) is not None
     if (failed or not log.incidents) and (collected := _collector(log)):
         frame, what = collected
+        # Any small request prints as one segment: then what is collected may be small too, and only part of it.
+        is_small = found is not None and found.balance.requested <= SEGMENT
         return confirmed(
             ID,
             f"The traceback ends where {what}: memory grows with every batch."
             + ("" if failed else " Its last line, the error itself, is missing from the text."),
             [frame],
             confidence=Confidence.MEDIUM if failed else Confidence.LOW,
+            severity=Severity.WARNING if is_small else Severity.ERROR,
             notes=[
                 "Reduce what is kept of each batch (argmax instead of logits, preprocess_logits_for_metrics), or move it to the CPU as you go (eval_accumulation_steps)."
             ],
@@ -106,16 +120,20 @@ def _measured(case: Case) -> Verdict:
         return ruled_out(ID, "Live memory does not grow from step to step.")
     if growth.grown_bytes <= _cache_bytes(case):
         return ruled_out(ID, "What grows from step to step is the KV cache, which is meant to.")
+    keeper = keeper_of(case, top.site)
+    kept_by = f", and kept by {phrase(keeper[0])}" if keeper else ""
     return confirmed(
         ID,
-        f"Live memory grows by {size(growth.per_step_bytes)} a step over {growth.steps} steps; {size(top.grown_bytes)} of it are held by {top.site}.",
+        f"Live memory grows by {size(growth.per_step_bytes)} a step over {growth.steps} steps; {size(top.grown_bytes)} of it were allocated at {top.site}{kept_by}.",
         [
             derived("growth_per_step", growth.per_step_bytes, growth.period_source),
             derived(
                 "grown_at_site", top.grown_bytes, f"{top.count} live allocations at {top.site}"
             ),
+            *kept_facts("kept_by_holder", keeper, case),
         ],
-        confidence=Confidence.MEDIUM,
+        # Who keeps it is known only where the program was asked; without that, growth may be meant.
+        confidence=Confidence.HIGH if keeper else Confidence.MEDIUM,
         severity=Severity.ERROR if case.oom is not None else Severity.WARNING,
         explains=kept,
     )
@@ -140,6 +158,12 @@ def _regrown(case: Case) -> Verdict | None:
         explains=top.last_bytes,
         notes=remarks(case, found) if top.was_refused else (),
     )
+
+
+def _grown_graphs(case: Case) -> Verdict | None:
+    """Graphs in a container, where no steps are marked that would measure its growth."""
+    is_measured = case.growth is not None and case.growth.steps_are_marked and case.growth.sites
+    return None if is_measured else graphs(ID, case)
 
 
 def _cache_bytes(case: Case) -> int:
@@ -170,11 +194,18 @@ def _logged(log: CrashLog) -> Verdict | None:
 
 
 def _collector(log: CrashLog) -> tuple[Fact, str] | None:
-    for line in code_lines(log)[:_INNERMOST]:
-        for name, words, what in _COLLECTORS:
-            if name in {"", line.function} and words in line.source:
-                return line.fact("collecting_line"), what
-    return None
+    lines = code_lines(log)
+    for line in lines[:_INNERMOST]:
+        if what := _LIBRARY_COLLECTORS.get(line.function):
+            return line.fact("collecting_line"), what
+    own = next((n for n, (file, _, _) in enumerate(reversed(log.frames)) if not _TORCH.search(file)), None)  # fmt: skip
+    if own is None or own >= len(lines):
+        return None
+    line = lines[own]
+    if line.function == "forward" or any(word in line.source for word in _RELEASED):
+        return None
+    what = next((what for pattern, what in _KEEPS if pattern.search(line.source)), "")
+    return (line.fact("collecting_line"), what) if what else None
 
 
 RULE = Rule(
@@ -183,12 +214,15 @@ RULE = Rule(
     meaning=(
         "Something holds on to tensors step after step: a list of losses with their graphs, predictions collected on the device, tensors in a traceback or a closure. Each step leaves a little more until nothing is left."
     ),
-    how_decided="In a recording: live bytes by line of code at equal moments of successive steps, rising in four of five; or one line whose copies each outlive the birth of the next, larger one (what concatenation does), where that growth is more than what was lacking. In a text: the traceback ends in a known collector. A single out-of-memory message leaves it open.",
+    how_decided="In a recording: memory that only reference cycles or tracebacks keep, found by looking through Python's objects when the request failed (nothing is collected then; a gc.collect() at the end of the program measures what of it comes back), when it is more than what was lacking or 5 % of what is live; a container of at least four tensors with graphs of their own that explains the failure; memory of a session that outlives it by two more ended ones; live bytes by line of code at equal moments of successive steps, rising in four of five; or one line whose copies each outlive the birth of the next, larger one (what concatenation does), where that growth is more than what was lacking. In a text: the traceback ends in a known collector. A single out-of-memory message leaves it open.",
     not_to_confuse_with="kv-growth, which is meant to grow; fragmentation (reserved grows, live does not); the first steps, which fill caches and optimizer state.",
     remedies=(
         "RX-COLLECT",
-        "RX-OFFLOADEVAL",
+        "RX-BREAKCYCLE",
+        "RX-DROPERROR",
         "RX-DETACH",
+        "RX-BOUND",
+        "RX-OFFLOADEVAL",
         "RX-CLEARWS",
     ),
     references=("transformers#17089, #7232, #8476",),

@@ -25,8 +25,8 @@ FILLS = (
     r"(?:\.(?:append|appendleft|extend|insert|add|update|setdefault)\(|\[[^\]]*\]\s*=[^=]|\s*\+=)"
 )
 """How a container gets another entry, behind its name."""
-ASSIGNS = r"\s*=[^=]"
-"""How an attribute gets its value."""
+ASSIGNS = r"\s*=\s*(?!None\b)[^=\s]"
+"""How an attribute gets a value worth keeping."""
 _OURS_ALONE = 3
 """References to a frame's copy of its variables that nobody else has: the frame's, ours, and the one of asking."""
 _HEAP_TYPE = 1 << 9
@@ -175,7 +175,7 @@ def filling_line(name: str, place: Place, code: CodeType | None, verb: str = FIL
     if code is not None and last == name:
         numbers = [line for _, _, line in code.co_lines() if line]
         first, end = min(numbers, default=1) - 1, max(numbers, default=end)
-    pattern = re.compile(rf"\b{last}{verb}")
+    pattern = re.compile(rf"{'[.]' if last != name else ''}\b{last}{verb}")
     for number in range(first, min(end, len(lines))):
         if pattern.search(lines[number]):
             function = place.function if code is not None else _function_around(lines, number)

@@ -6,7 +6,7 @@ program runs. It knows no holder.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -27,12 +27,20 @@ class SavedTensors:
         self._seen: dict[int, Any] = {}  # the nodes themselves, so that no identity is used twice
         self.is_complete = IS_READABLE
 
-    def of(self, tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-        """Tensors that the graphs of ``tensors`` saved and that no graph before them did."""
-        waiting = [tensor.grad_fn for tensor in tensors]
+    def of(self, tensor: torch.Tensor, inner: set[int]) -> Iterator[torch.Tensor]:
+        """Tensors that the graph of ``tensor`` saved and that no graph before it did.
+
+        The identities of the nodes behind its first one are added to ``inner``.
+        """
+        first = tensor.grad_fn
+        waiting = [first]
         while waiting:
             node = waiting.pop()
-            if node is None or id(node) in self._seen:
+            if node is None:
+                continue
+            if node is not first:
+                inner.add(id(node))
+            if id(node) in self._seen:
                 continue
             if len(self._seen) >= MOST_NODES:
                 self.is_complete = False

@@ -17,6 +17,7 @@ _LIBRARIES = {
     "accelerate": "accelerate",
     "bitsandbytes": "bitsandbytes",
     "deepspeed": "deepspeed",
+    "hqq": "hqq",
     "lightning": "lightning",
     "numpy": "numpy",
     "peft": "peft",

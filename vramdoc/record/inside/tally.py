@@ -34,7 +34,9 @@ class _Sum:
     blocks: dict[int, int] = field(default_factory=dict)
     """Storage address -> bytes."""
     graph_bytes: int = 0
-    tensors: int = 0
+    ends: set[int] = field(default_factory=set)
+    """Identities of the graph nodes that made its tensors, and of all nodes behind such a one."""
+    inner: set[int] = field(default_factory=set)
 
 
 class Tally:
@@ -51,13 +53,15 @@ class Tally:
         for index in order:
             tensor = objects[index]
             total = self._sums.setdefault(names[index], _Sum())
-            total.tensors += tensor.grad_fn is not None
             self._take(total, tensor)
             if tensor.is_leaf and tensor.grad is not None:
                 self._take(total, tensor.grad)
         for index in order:
             total = self._sums[names[index]]
-            for saved in self.saved.of([objects[index]]):
+            node = objects[index].grad_fn
+            if node is not None:
+                total.ends.add(id(node))
+            for saved in self.saved.of(objects[index], total.inner):
                 total.graph_bytes += self._take(total, saved)
 
     def _take(self, total: _Sum, tensor: torch.Tensor) -> int:
@@ -88,7 +92,7 @@ def _holder(name: Name, total: _Sum) -> Holder:
         bytes=sum(total.blocks.values()),
         graph_bytes=total.graph_bytes,
         count=len(total.blocks),
-        tensors=total.tensors,
+        graphs=len(total.ends - total.inner),
         blocks=tuple(total.blocks)[:MOST_BLOCKS],
     )
 
