@@ -67,7 +67,8 @@ def record_command(  # noqa: PLR0913 # one keyword an option of the command line
     """Run ``argv`` to its end.
 
     ``gpu`` as for ``run_workload``; None leaves the program the devices it finds. ``every`` is seconds between snapshots, by
-    default as often as 1 % of the time allows. Without ``holders`` nobody looks for what holds memory. With ``capture_output`` what it prints goes to the recording only.
+    default as often as 1 % of the time allows. Without ``holders`` nobody looks for what holds memory. With
+    ``capture_output`` what it prints goes to the recording only.
 
     Raises:
         UsageError: there is no such program, no such GPU, or torch would refuse the config string; nothing was started.
@@ -104,9 +105,7 @@ def record_command(  # noqa: PLR0913 # one keyword an option of the command line
         if recording is not None:
             capture.keep(recording.folder)
         output = capture.kept() if recording is None else b""
-    return Ended(
-        recording=recording, code=status if status >= 0 else 128 - status, output=output
-    )
+    return Ended(recording=recording, code=status if status >= 0 else 128 - status, output=output)
 
 
 def _device(gpu: str, foreign_bytes: int, argv: Sequence[str]) -> ChosenDevice:
