@@ -18,7 +18,7 @@ JOINS = ("cat", "concat", "concatenate")
 _SIDE_JOINS = ("hstack", "vstack", "dstack")
 _CACHE = re.compile(
     r"^(all_|full_|cached_|new_|self_|old_|layer_|prev_|cur_|p|past_?)?(k|v|kv|ks|vs|keys?|vals?|values?)(_?(cache|buf|buffer|states?|all|full|past|prev|i|out|new))?s?$"
-    r"|past|(^|_)kv(_|$)|kv_?cache|(^|_)(key|value|k|v)_?(cache|states)|(^|_)cache[sd]?(_|$)",
+    r"|^[kv]c$|^c[kv]$|past|(^|_)kv(_|$)|kv_?cache|(^|_)(key|value|k|v)_?(cache|states)|(^|_)cache[sd]?(_|$)",
     re.IGNORECASE,
 )
 _OTHER = re.compile(
@@ -35,6 +35,44 @@ def names_a_cache(name: str) -> bool:
 def names_no_cache(name: str) -> bool:
     """Whether an identifier says that the tensor is something else: token ids, masks, logits."""
     return _OTHER.search(name) is not None
+
+
+def twin(name: str) -> str:
+    """The name that the values have where the keys have this one, and the other way round; the name itself where it is neither."""
+    return _TWIN.sub(lambda part: _OTHER_HALF[part[0].lower()], name)
+
+
+_OTHER_HALF = {
+    "key": "value",
+    "value": "key",
+    "keys": "values",
+    "values": "keys",
+    "k": "v",
+    "v": "k",
+}
+_TWIN = re.compile(r"(?<![^\W_])(keys?|values?|[kv])(?![^\W_])", re.IGNORECASE)
+
+
+def drops_first(call: ast.Call) -> bool:
+    """Whether the first part is a rest, ``cache[:, :, 1:]``: a window that moves, of constant length."""
+    parts = joined(call)
+    index = parts[0].slice if parts and isinstance(parts[0], ast.Subscript) else None
+    places = index.elts if isinstance(index, ast.Tuple) else [index]
+    return any(isinstance(place, ast.Slice) and place.lower is not None for place in places)
+
+
+ALLOCATORS = frozenset({
+    "zeros", "empty", "full", "ones", "new_zeros", "new_empty", "new_full", "zeros_like", "empty_like",
+})  # fmt: skip
+"""Functions and methods that make a tensor of a given size, to be written into."""
+
+
+def adds_a_chunk(source: Source, parts: list[ast.expr]) -> bool:
+    """Whether what is joined on is room to be written into: a cache that grows a chunk at a time, as it should."""
+    added = [origin.node for part in parts[1:] for origin in source.flow.origins(part)]
+    return bool(added) and all(
+        isinstance(node, ast.Call) and last_name(node.func) in ALLOCATORS for node in added
+    )
 
 
 def joined(call: ast.Call) -> list[ast.expr]:
@@ -78,6 +116,19 @@ def roots(source: Source, node: ast.AST, depth: int = 4) -> set[str]:
         ):
             found |= roots(source, binding.value, depth - 1)
     return found
+
+
+def holders(source: Source, node: ast.AST, depth: int = 6) -> Iterator[ast.expr]:
+    """An expression and what it is taken out of, outward: ``k``, then ``past`` for ``k, v = past``."""
+    if depth == 0 or not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+        return
+    yield node
+    if isinstance(node, (ast.Attribute, ast.Subscript)):
+        yield from holders(source, node.value, depth - 1)
+    for binding in source.flow.reaching(node):
+        if binding.role in {Role.ITEM, Role.PART, Role.VALUE} and binding.value is not None:
+            for value in _iterated(binding.value):
+                yield from holders(source, value, depth - 1)
 
 
 def _iterated(node: ast.AST) -> Iterator[ast.AST]:

@@ -63,6 +63,21 @@ def generate(model, ids, past):
         past = tuple((t.cat([pk, k], 2), pv) for (pk, pv), k in zip(past, new))  # VD201
 """
         ),
+        Example(
+            code="""
+import torch
+
+
+class Attention(torch.nn.Module):
+    def forward(self, x, layer_past=None):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        if layer_past is not None:
+            past_key, past_value = layer_past
+            k = torch.cat([past_key, k], dim=-2)  # VD201
+            v = torch.cat([past_value, v], dim=-2)  # VD201
+        return self.attend(q, k, v), (k, v)
+"""
+        ),
     ),
     good=(
         Example(
@@ -82,6 +97,17 @@ def decode(model, ids, cache, steps):
 import torch
 
 
+def slide(model, x, k_cache, steps):
+    for _ in range(steps):
+        k_cache = torch.cat([k_cache[:, :, 1:], model.project(x)], dim=2)
+        x = model(x, k_cache)
+"""
+        ),
+        Example(
+            code="""
+import torch
+
+
 def gather(parts):
     keys = []
     for part in parts:
@@ -91,10 +117,10 @@ def gather(parts):
         ),
     ),
     words=("cat", "concat", "concatenate", "hstack", "vstack", "pad"),
-    limits="Recognised by the names people give to caches, or by a join along the sequence dimension of four; token ids, masks and logits are left alone.",
+    limits="Recognised by the names people give to caches, or by a join along the sequence dimension of four; token ids, masks and logits are left alone, and so is a window of constant length.",
 )
 _STEP = re.compile(
-    r"update|append|push|extend|step|decode|forward|insert|add|write|put|grow|concat|__call__",
+    r"(^|_)(update|append|push|extend|step|decode|forward|insert|add|write|put|grow|concat)(_|$)|__call__",
     re.IGNORECASE,
 )
 
@@ -106,10 +132,12 @@ def check(source: Source, call: ast.Call) -> Iterator[Finding]:
         parts = call.args[:1] if source.qualname(call.func) == "torch.nn.functional.pad" else []
     else:
         parts = growth.joined(call) if growth.is_join(source, call) else []
-    if not parts:
+    if not parts or growth.drops_first(call) or growth.adds_a_chunk(source, parts):
         return
     grown = _grown(source, call, parts)
-    if grown is not None and _repeats(source, call, grown):
+    if grown is None or not _repeats(source, call, grown):
+        grown = _carrier(source, call, parts)
+    if grown is not None:
         key = key_of(grown) or last_name(grown)
         yield at(
             call,
@@ -128,11 +156,48 @@ def _grown(source: Source, call: ast.Call, parts: list[ast.expr]) -> ast.expr | 
         if not (own | indirect) & origin:
             continue
         names = {last_name(target), *map(_last, indirect), *(last_name(part) for part in parts[:1])}
-        if any(map(growth.names_a_cache, names)):
+        if any(map(growth.names_a_cache, names)) or _has_twin(source, call):
             return target
         if _is_pair(source, call) and not any(map(growth.names_no_cache, names)):
             return target
     return _handed_back(source, call, parts) or _collected(source, call, parts)
+
+
+def _carrier(source: Source, call: ast.Call, parts: list[ast.expr]) -> ast.expr | None:
+    """What hands the old part out and gets the joined one back: ``past`` in ``pk, pv = past; k = cat([pk, k]); past = k, v``.
+
+    Within a loop, or as a parameter of a step: what a forward pass takes in and returns longer, the next one takes in.
+    """
+    targets = growth.targets(source, call)
+    named = any(growth.names_a_cache(last_name(target)) for target in targets)
+    if len(parts) < 2 or not (named or _has_twin(source, call)):
+        return None
+    function = source.function(call)
+    back = set().union(*(_stored_later(source, target) for target in targets))
+    returned = _is_step(function) and any(_comes_back(source, target, back) for target in targets)
+    for holder in growth.holders(source, parts[0]):
+        stored = key_of(holder) in back and _repeats(source, call, holder)
+        if stored or (returned and _is_past(source, function, holder)):
+            return holder
+    return None
+
+
+def _is_step(function: ast.AST | None) -> bool:
+    return isinstance(function, DEFINITIONS) and _STEP.search(function.name) is not None
+
+
+def _comes_back(source: Source, target: ast.expr, stored: set[str]) -> bool:
+    """Whether the function returns the target, or what it was stored in."""
+    function = source.function(target)
+    wanted = stored | {key_of(target)}
+    return isinstance(function, DEFINITIONS) and any(
+        key_of(value) in wanted
+        for returned in source.flow.returned(function)
+        for value in _elements(returned)
+    )
+
+
+_PAST = re.compile(r"(^|_)(past|cache|kv)(_|$)", re.IGNORECASE)
 
 
 def _handed_back(source: Source, call: ast.Call, parts: list[ast.expr]) -> ast.expr | None:
@@ -147,6 +212,19 @@ def _handed_back(source: Source, call: ast.Call, parts: list[ast.expr]) -> ast.e
         if is_parameter and named:
             return part
     return None
+
+
+def _has_twin(source: Source, call: ast.Call) -> bool:
+    """Whether a variable of the other half's name is joined in the same function: ``history_k`` and ``history_v``."""
+    own = {key for t in growth.targets(source, call) if (key := key_of(t)) is not None}
+    twins = {growth.twin(key) for key in own} - own
+    function = source.function(call)
+    return any(
+        source.function(other) is function
+        and growth.is_join(source, other)
+        and not twins.isdisjoint(key_of(t) for t in growth.targets(source, other))
+        for other in (source.calls_named(*growth.JOINS) if twins else ())
+    )
 
 
 def _is_pair(source: Source, call: ast.Call) -> bool:
@@ -169,7 +247,7 @@ def _last(key: str) -> str:
 
 
 def _stored_later(source: Source, target: ast.expr) -> set[str]:
-    """Where a local result is stored afterwards: ``new = cat([self.k, k]); self.k = new``."""
+    """Where a local result is stored afterwards: ``new = cat([self.k, k]); self.k = new``, ``past = (k, v)``."""
     key = key_of(target)
     function = source.function(target)
     return {
@@ -177,11 +255,19 @@ def _stored_later(source: Source, target: ast.expr) -> set[str]:
         for node in source.nodes.get(ast.Assign, ())
         if isinstance(node, ast.Assign)
         and key is not None
-        and key_of(node.value) == key
+        and key in {key_of(value) for value in _elements(node.value)}
         and source.function(node) is function
         for place in node.targets
-        if (stored := key_of(place)) is not None
+        for stored in growth.roots(source, place, depth=0)
     }
+
+
+def _elements(node: ast.expr) -> Iterator[ast.expr]:
+    """An expression, and what a tuple or condition in it holds: ``k`` and ``v`` of ``(k, v) if use_cache else None``."""
+    yield node
+    inner = [node.body, node.orelse] if isinstance(node, ast.IfExp) else getattr(node, "elts", ())
+    for element in inner:
+        yield from _elements(element)
 
 
 def _collected(source: Source, call: ast.Call, parts: list[ast.expr]) -> ast.expr | None:
@@ -207,13 +293,14 @@ def _collected(source: Source, call: ast.Call, parts: list[ast.expr]) -> ast.exp
 
 def _repeats(source: Source, call: ast.Call, grown: ast.expr) -> bool:
     """In a loop that does not start the variable afresh, or in a method that is called once a step."""
+    results = {key_of(target) for target in growth.targets(source, call)}
     loops = () if isinstance(source.statement(call), ast.Return) else source.loops(call)
     for loop in loops:
         fresh = any(
             not binding.augmented
             and source.within(binding.owner, loop)
             and not source.within(call, binding.owner)
-            and not _joins(source, binding.value)
+            and not _joins(source, binding.value, results - {binding.key})
             and source.flow.is_certain(binding, grown)
             for binding in source.flow.reaching(grown)
         )
@@ -222,18 +309,36 @@ def _repeats(source: Source, call: ast.Call, grown: ast.expr) -> bool:
     function = source.function(call)
     if not isinstance(function, DEFINITIONS):
         return False
-    if (key_of(grown) or "").startswith("self."):
-        return _STEP.search(function.name) is not None
-    # Into something that was handed in, by a function that a loop calls.
-    handed = source.flow.parameter(function, root_of(key_of(grown) or "")) is not None
+    key = key_of(grown) or ""
+    if key.startswith("self."):
+        return _is_step(function)
+    # Into something that was handed in, by a function that a loop calls or whose name says that it runs once a step.
+    handed = source.flow.parameter(function, root_of(key)) is not None
     kept = isinstance(grown, (ast.Attribute, ast.Subscript)) and handed
     looped = any(next(source.loops(site), None) for site in source.flow.call_sites(function))
-    return (kept and looped) or _passed_through(source, function)
+    past = _is_step(function) and _is_past(
+        source, function, list(growth.holders(source, grown))[-1]
+    )
+    return (kept and (looped or past)) or _passed_through(source, function)
 
 
-def _joins(source: Source, value: ast.AST | None) -> bool:
+def _is_past(source: Source, function: ast.AST | None, node: ast.AST) -> bool:
+    """Whether an expression is a parameter that is a cache by its name or its annotation."""
+    if function is None or not isinstance(node, ast.Name):
+        return False
+    parameter = source.flow.parameter(function, node.id)
+    if parameter is None:
+        return False
+    annotation = source.qualname(parameter.annotation) if parameter.annotation else None
+    return _PAST.search(parameter.arg) is not None or (annotation or "").endswith("Cache")
+
+
+def _joins(source: Source, value: ast.AST | None, results: set[str | None]) -> bool:
+    """Whether a value holds a join, or the result of this one."""
     return value is not None and any(
-        isinstance(node, ast.Call) and growth.is_join(source, node) for node in ast.walk(value)
+        growth.is_join(source, node) if isinstance(node, ast.Call) else key_of(node) in results
+        for node in ast.walk(value)
+        if isinstance(node, (ast.Call, ast.Name))
     )
 
 

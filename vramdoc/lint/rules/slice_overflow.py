@@ -87,32 +87,9 @@ def decode(model, x, max_len):
 """
         ),
     ),
-    words=(
-        "zeros",
-        "empty",
-        "full",
-        "ones",
-        "new_zeros",
-        "new_empty",
-        "new_full",
-        "zeros_like",
-        "empty_like",
-    ),
+    words=tuple(sorted(growth.ALLOCATORS)),
     pattern=re.compile(r"\[[^\[\]\n]*\w *: *\w[^\]\n]*\](?: ?=[^=]|\.copy_\()"),
     limits="Only caches that are allocated in the same function or class, and positions that are counted up there.",
-)
-_ALLOCATORS = frozenset(
-    {
-        "zeros",
-        "empty",
-        "full",
-        "ones",
-        "new_zeros",
-        "new_empty",
-        "new_full",
-        "zeros_like",
-        "empty_like",
-    }
 )
 
 
@@ -175,7 +152,7 @@ def _allocation(source: Source, cache: ast.expr) -> ast.Call | None:
         }:
             assert isinstance(node.func, ast.Attribute)
             node = node.func.value
-        if not isinstance(node, ast.Call) or last_name(node.func) not in _ALLOCATORS:
+        if not isinstance(node, ast.Call) or last_name(node.func) not in growth.ALLOCATORS:
             return None
         found = node
     return found
@@ -239,13 +216,8 @@ def _bounded(
     source: Source, statement: ast.stmt, position: ast.expr, upper: ast.expr, size: ast.expr | None
 ) -> bool:
     """Whether a loop's range keeps within the size, or anything in the function compares, clamps or wraps the position."""
-    for binding in source.flow.reaching(position):
-        if (
-            binding.role is Role.ITEM
-            and isinstance(binding.value, ast.Call)
-            and _within(source, binding.value, size)
-        ):
-            return True
+    if size is not None and _counted_within(source, statement, position, upper, size):
+        return True
     keys = {key_of(position), key_of(upper)} - {None}
     keys |= {
         name
@@ -254,6 +226,58 @@ def _bounded(
     }
     scope = source.function(statement) or source.tree
     return any(_compares(node, keys) for node in ast.walk(scope))
+
+
+def _counted_within(
+    source: Source, statement: ast.stmt, position: ast.expr, upper: ast.expr, size: ast.expr
+) -> bool:
+    """``for pos in range(n)``, or ``pos`` counted one by one through ``range(n)``, where the size is start and n together."""
+    reaching = source.flow.reaching(position)
+    for binding in reaching:
+        if binding.role is Role.ITEM and isinstance(binding.value, ast.Call):
+            return _ends_within(source, binding.value, size, start=None)
+    starts = [b.value for b in reaching if b.role is Role.VALUE and not b.augmented]
+    by_one = isinstance(upper, ast.BinOp) and number(source, upper.right) == 1
+    return by_one and any(
+        isinstance(loop, ast.For)
+        and isinstance(loop.iter, ast.Call)
+        and len(starts) == 1
+        and _ends_within(source, loop.iter, size, start=starts[0])
+        for loop in source.loops(statement)
+    )
+
+
+def _ends_within(source: Source, loop: ast.Call, size: ast.expr, start: ast.AST | None) -> bool:
+    """Whether ``start`` plus the turns of ``range(...)`` are no more than the size."""
+    if last_name(loop.func) != "range" or not loop.args:
+        return False
+    end = loop.args[0] if len(loop.args) == 1 else loop.args[1]
+    taken = [end] if start is None or number(source, start) == 0 else [end, start]
+    turns, length = [number(source, part) for part in taken], number(source, size)
+    if length is not None and None not in turns:
+        return sum(turn or 0 for turn in turns) <= length
+    room = [ast.dump(addend) for addend in _addends(size)]
+    return all(_takes(room, part) for part in taken)
+
+
+def _addends(node: ast.AST) -> list[ast.AST]:
+    """``a`` and ``b`` of ``a + b``."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return [*_addends(node.left), *_addends(node.right)]
+    return [node]
+
+
+def _takes(room: list[str], part: ast.AST) -> bool:
+    """Take ``part``, or what ``part`` is a lesser of (``n - 1``, ``n // 2``, ``min(n, m)``), out of ``room``, if it is there."""
+    wider = [part]
+    if isinstance(part, ast.BinOp) and isinstance(part.op, (ast.Sub, ast.FloorDiv)):
+        wider = [part.left]
+    elif isinstance(part, ast.Call) and last_name(part.func) == "min":
+        wider = [*part.args]
+    found = next((dump for dump in map(ast.dump, wider) if dump in room), None)
+    if found is not None:
+        room.remove(found)
+    return found is not None
 
 
 def _compares(node: ast.AST, keys: set[str | None]) -> bool:
@@ -281,14 +305,3 @@ def _compares(node: ast.AST, keys: set[str | None]) -> bool:
         for inner in ast.walk(part)
         if not isinstance(inner, COMPREHENSIONS)
     )
-
-
-def _within(source: Source, loop: ast.Call, size: ast.expr | None) -> bool:
-    """Whether ``range(n)`` ends at the size: the same expression, or a number no larger."""
-    if last_name(loop.func) != "range" or not loop.args or size is None:
-        return False
-    end = loop.args[0] if len(loop.args) == 1 else loop.args[1]
-    if ast.dump(end) == ast.dump(size):
-        return True
-    steps, length = number(source, end), number(source, size)
-    return steps is not None and length is not None and steps <= length
