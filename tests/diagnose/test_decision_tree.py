@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.crashlog.messages import WORDINGS, async_backend
+from tests.crashlog.messages import GIB, WORDINGS, async_backend, sentences
 from tests.diagnose.builders import MIB, Numbers, gib, leading, message, said, text_case, verdict
 from vramdoc.diagnose.engine import judge, primary
-from vramdoc.diagnose.verdict import Confidence, Outcome
+from vramdoc.diagnose.verdict import Confidence, Outcome, Severity
 from vramdoc.evidence.case import Case
 
 PUBLIC = {
@@ -194,6 +194,33 @@ def test_free_bytes_just_above_the_request_are_not_called_short():
     )
     assert leading(case) == "true-capacity"
     assert "hardly more than the request" in said(case)
+
+
+def test_contexts_of_sibling_ranks_on_a_full_device_are_named_beside_its_own_tensors():
+    ranks = tuple((4001 + n, 0.53) for n in range(7))
+    case = message(
+        requested=0.002, total=79.19, free=0.002, allocated=73.58, unallocated=0.27, process=75.45, others=ranks
+    )  # fmt: skip
+    assert leading(case) == "true-capacity"
+    found = verdict(case, "foreign-process")
+    assert (found.outcome, found.severity) == (Outcome.CONFIRMED, Severity.WARNING)
+    assert "3.71 GiB" in found.summary
+    assert "sibling ranks" in " ".join(found.notes)
+
+
+def test_a_desktops_few_hundred_megabytes_are_not_named():
+    case = message(
+        requested=0.02, total=24, free=0.01, allocated=22.5, unallocated=0.05, process=23.4, others=((9, 0.3),)
+    )  # fmt: skip
+    assert verdict(case, "foreign-process").outcome is Outcome.RULED_OUT
+
+
+@pytest.mark.parametrize(
+    ("backend", "tool"), [("HIP", "rocm-smi"), ("NPU", "npu-smi"), ("CUDA", "nvidia-smi")]
+)
+def test_the_program_that_lists_processes_is_the_devices_own(backend: str, tool: str):
+    text = sentences(Numbers(total=64 * GIB, allocated=8 * GIB), backend=backend)
+    assert tool in said(text_case(text))
 
 
 def test_hidden_memory_is_someone_elses_even_when_this_process_is_listed():

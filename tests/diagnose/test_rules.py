@@ -411,12 +411,14 @@ def test_a_resize_in_a_datasets_own_code_is_not_the_batch_of_its_worker():
     assert leading(text_case(worker + default + RESIZE)) == "ragged-batch"
 
 
-def test_a_resize_message_without_its_traceback_leaves_the_batch_open():
+def test_a_resize_message_that_stands_alone_is_likely_a_batch_and_never_certain():
     alone = text_case(RESIZE)
-    assert verdict(alone, "ragged-batch").outcome is Outcome.UNDECIDED
-    words = said(alone)
-    assert "num_workers=0" in words
-    assert "not the batch" not in words
+    found = verdict(alone, "ragged-batch")
+    assert (found.outcome, found.confidence) == (Outcome.CONFIRMED, Confidence.LOW)
+    assert verdict(alone, "resize-not-resizable").outcome is Outcome.UNDECIDED
+    assert "num_workers=0" in said(alone)
+    loading = text_case(f"trainer.load_from_checkpoint(path)\n{RESIZE}")
+    assert leading(loading) == "resize-not-resizable"
 
 
 @pytest.mark.parametrize(
@@ -455,3 +457,61 @@ def test_what_nccl_was_refused_is_said_to_lie_outside_the_pool():
     assert leading(case) == "undecided"
     assert "2432 bytes" in words
     assert "outside PyTorch's pool" in words
+
+
+def _ends_in(line: str, *, function: str = "evaluate", **numbers: float) -> Case:
+    """A full device, whose traceback ends in a line of the program's own."""
+    frame = f'  File "run.py", line 8, in {function}\n    {line}\n'
+    inside = '  File "/x/site-packages/torch/functional.py", line 3, in cat\n    return _cat(x)\n'
+    oom = message(**{**FULL, **numbers}).oom
+    assert oom is not None
+    return text_case(frame + inside + oom.text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "scores = torch.cat((scores, logits), dim=0)",
+        "all_embeddings.append(model(batch))",
+        "preds['val'].append(torch.softmax(out, -1))",
+        "epoch_loss += criterion(out, target)",
+        "logits_host = nested_concat(logits_host, logits)",
+    ],
+)
+def test_a_line_that_keeps_the_results_of_every_batch_is_a_leak(line: str):
+    assert leading(_ends_in(line)) == "leak"
+
+
+@pytest.mark.parametrize(
+    ("line", "function"),
+    [
+        ("epoch_loss += criterion(out, target).item()", "train"),
+        ("preds.append(out.cpu())", "evaluate"),
+        ("features.append(self.stage(x))", "forward"),
+        ("x = torch.cat([x, skip], dim=1)", "decode"),
+        ("x = torch.cat([x, skip], 1)", "decode"),
+        ("out = torch.cat([left, right], dim=0)", "evaluate"),
+        ("hidden += residual", "block"),
+    ],
+)
+def test_lines_that_keep_nothing_of_a_batch_are_no_leak(line: str, function: str):
+    assert leading(_ends_in(line, function=function)) == "true-capacity"
+
+
+def test_a_small_request_in_a_collector_is_not_the_whole_story():
+    case = _ends_in("scores = torch.cat((scores, logits), dim=0)", requested=0.002, free=0.001)
+    assert leading(case) == "true-capacity"
+    assert verdict(case, "leak").severity is Severity.WARNING
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "key_layer = torch.cat((cache_k, key_layer), dim=0)",
+        "k = torch.cat([prev_key, k], dim=1)",
+        "value = torch.cat([past_key_values[1], value], dim=2)",
+        "self.v_cache = torch.cat([self.v_cache, v], 2)",
+    ],
+)
+def test_a_cat_onto_a_cache_is_growth_of_the_cache_whatever_its_model_calls_it(line: str):
+    assert leading(_ends_in(line, function="attention")) == "kv-growth"

@@ -7,6 +7,10 @@ from vramdoc.diagnose.code_lines import CodeLine, code_lines
 
 SINKS = (".resize_(", ".resize_as_(", ".set_(", "out=")
 """What makes a storage grow (failure-pattern catalogue 1.4)."""
+_ELSEWHERE = frozenset(
+    {"checkpoint-load", "distributed", "fsdp", "quantization", "pin-memory", "state-dict-gather"}
+)
+"""Signs of places other than a batch where storages grow."""
 
 
 def is_ragged(log: CrashLog) -> bool:
@@ -18,6 +22,11 @@ def is_ragged(log: CrashLog) -> bool:
         return False
     innermost = next(iter(code_lines(log)), None)
     return innermost is None or _collates(innermost) or not _grows(innermost)
+
+
+def is_bare(log: CrashLog) -> bool:
+    """The message stands alone: no traceback, no code, and no sign of another place where storages grow."""
+    return not log.frames and not log.code and not _ELSEWHERE & log.signs.keys() and not is_ragged(log)  # fmt: skip
 
 
 def growing_line(log: CrashLog) -> CodeLine | None:

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from vramdoc.crashlog.incident import Incident
 from vramdoc.diagnose.answers import cite, confirmed, derived, quote, ruled_out, undecided
-from vramdoc.diagnose.failing import figures, size, unnumbered, where, without_figures
+from vramdoc.diagnose.failing import (
+    figures,
+    lister,
+    size,
+    unnumbered,
+    where,
+    without_figures,
+)
 from vramdoc.diagnose.remarks import remarks
 from vramdoc.diagnose.rule import Rule
-from vramdoc.diagnose.shortage import Shortage, Situation, normal_non_pytorch, shortage
+from vramdoc.diagnose.shortage import (
+    ROUNDING_SLACK,
+    Shortage,
+    Situation,
+    normal_non_pytorch,
+    shortage,
+)
 from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
 from vramdoc.evidence.case import Case
 from vramdoc.evidence.siblings import sibling_ranks
@@ -29,7 +42,7 @@ def judge(case: Case) -> Verdict:
         return undecided(
             ID,
             "The message does not say what others hold.",
-            ["which processes hold the device (nvidia-smi)"],
+            [f"which processes hold the device ({lister(case)})"],
         )
     if found.situation is Situation.HAD_ROOM:
         return ruled_out(ID, f"{size(sums.free)} of the device were free.")
@@ -37,11 +50,23 @@ def judge(case: Case) -> Verdict:
         return undecided(
             ID,
             f"{size(sums.outside)} of the device are outside this pool, more than a context usually takes; the message does not say whose they are.",
-            ["a per-process list (nvidia-smi) at the moment of the failure"],
+            [f"a per-process list ({lister(case)}) at the moment of the failure"],
             evidence=figures(case, found, "outside_this_allocator"),
             severity=Severity.WARNING,
         )
     other = sums.others or 0
+    if (
+        other >= max(sums.short or 0, ROUNDING_SLACK * (sums.total or 0))
+        and found.situation is Situation.FULL
+    ):
+        return confirmed(
+            ID,
+            f"Other processes hold {size(other)} of {where(case)}: enough for this one request, and little of what fills the device.",
+            figures(case, found, "other_processes", "short"),
+            severity=Severity.WARNING,
+            explains=other,
+            notes=[_siblings(case)],
+        )
     return ruled_out(
         ID,
         f"Other processes hold {size(other)}, too little to matter."
@@ -53,11 +78,12 @@ def judge(case: Case) -> Verdict:
 def _confirmed(case: Case, found: Shortage) -> Verdict:
     sums, leads = found.balance, found.leading == ID
     known = sums.others is not None and sums.others >= found.sufficient[ID]
+    lists = "no processes" if sums.process is None and sums.others is None else "not whose they are"
     if not known:
         share = (sums.outside or 0) / (sums.total or 1)
         summary = (
             f"{size(sums.outside)} ({100 * share:.0f} %) of {where(case)} are outside this process's pool, which reserves only {size(sums.reserved)}: "
-            "another process, or another context, holds them. Look for the owner with nvidia-smi; this message lists no processes."
+            f"another process, or another context, holds them. Look for the owner with {lister(case)}; this message lists {lists}."
         )
     elif sums.process is not None and sums.process_is_matched:
         count = sums.other_count + 1

@@ -16,7 +16,7 @@ from vramdoc.diagnose.answers import (
     undecided,
 )
 from vramdoc.diagnose.code_lines import base_name
-from vramdoc.diagnose.ragged import growing_line, is_ragged
+from vramdoc.diagnose.ragged import growing_line, is_bare, is_ragged
 from vramdoc.diagnose.rule import Rule
 from vramdoc.diagnose.verdict import Confidence, Verdict
 from vramdoc.evidence.case import Case
@@ -82,6 +82,14 @@ def judge(case: Case) -> Verdict:
             ID,
             "The message comes from a DataLoader worker's batch of unequal samples.",
             [quote(incident)],
+        )
+    if is_bare(log):
+        return undecided(
+            ID,
+            "A tensor should grow whose memory PyTorch does not own; the text does not show which. Most likely it is a DataLoader's batch.",
+            ["the traceback above the message"],
+            evidence=[quote(incident)],
+            notes=[_ZOMBIE],
         )
     return _from_text(log, incident)
 
@@ -202,12 +210,7 @@ def _sources(log: CrashLog, sink: str) -> Iterator[str]:
             break
     if sink:
         yield f"The growing operation is: {sink}"
-    if not log.frames:
-        yield (
-            "The text shows no traceback. Most often this message comes from a DataLoader worker whose batch holds samples of unequal shape: run once with num_workers=0, "
-            "and the message names the shapes if that is it."
-        )
-    elif not {"dataloader-worker", "collate"} & log.signs.keys():
+    if log.frames and not {"dataloader-worker", "collate"} & log.signs.keys():
         yield "No DataLoader worker is in the traceback, so this is not the batch of unequal samples."
 
 
