@@ -10,6 +10,7 @@ much less, which is why only they are compared.
 from __future__ import annotations
 
 import argparse
+import compileall
 import importlib.metadata
 import json
 import os
@@ -115,6 +116,8 @@ def main() -> int:
     parser.add_argument("--inputs", type=Path, help="keep the inputs there")
     asked = parser.parse_args()
     sizes = QUICK if asked.quick else [*SIZES, *([TEN_MILLION] if asked.ten_million else [])]
+    # As an installation has it; a checkout may have been run without writing any.
+    compileall.compile_dir(HERE.parent / "vramdoc", quiet=1)
     before: dict[str, float] = json.loads(_text(RATIOS) or "{}")
     now: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as temporary:

@@ -17,21 +17,23 @@ def measure(options: Options) -> Section:
         [sys.executable, "-m", "vramdoc"],
         [sys.executable, "-m", "torch.cuda._memory_viz"],
     )
-    again = "import subprocess, sys; [sys.exit(code) for _ in range(2) if (code := subprocess.call(sys.argv[1:])) not in (0, 1, 3)]"
     commands = {
         "vramdoc diagnose": [*ours, "diagnose", snapshot.name],
-        "vramdoc diagnose, twice": [sys.executable, "-c", again, *ours, "diagnose", snapshot.name],
-        "vramdoc diagnose --html": [*ours, "diagnose", snapshot.name, "--html", "page.html"],
+        "vramdoc diagnose --html": [*ours, "diagnose", snapshot.name, "--html", "page.html", "--force"],
         "vramdoc diff": [*ours, "diff", snapshot.name, snapshot.name],
         "vramdoc compare-alloc-configs": [*ours, "compare-alloc-configs", snapshot.name],
         "torch _memory_viz trace_plot": [*torch, "trace_plot", snapshot.name, "-o", "page.html"],
-    }
-    costs = {
-        name: child_cost(
-            command, beside=options.folder, files=[snapshot], accepted=HEALTHY_FINDINGS_UNDECIDED
-        )
-        for name, command in commands.items()
-    }
+    }  # fmt: skip
+    costs = {}
+    for name, command in commands.items():
+        for again in (False, True) if command[: len(ours)] == ours else (False,):
+            costs[f"{name}, the second time" if again else name] = child_cost(
+                command,
+                beside=options.folder,
+                files=[snapshot],
+                accepted=HEALTHY_FINDINGS_UNDECIDED,
+                again=again,
+            )
     rows = [
         [name, f"{c.seconds:.2f}", f"{c.wall:.2f}", f"{c.mebibytes:.0f}"] if c else [name, "failed", "", ""]
         for name, c in costs.items()
@@ -45,7 +47,10 @@ def measure(options: Options) -> Section:
         ratios[f"page of {options.largest:,}: memory beside torch's trace_plot"] = (
             page.mebibytes / theirs.mebibytes
         )
-    head = f"{options.largest:,} events. Goal: each analysis within {GOAL_S} s.\n\n"
+    head = (
+        f"{options.largest:,} events. Goal: each analysis within {GOAL_S} s. The second time, the parsed form of the snapshot is "
+        "found in the cache; measuring, replaying and reporting are done again.\n\n"
+    )
     return Section(
         text=head + table(["command", "CPU s", "wall s", "peak MiB"], rows), ratios=ratios
     )
