@@ -80,7 +80,7 @@ def compare_alloc_configs(
     recordings: options.Recordings = Path(".vramdoc"),
 ) -> None:
     """Put the same work through many allocator configs and rank them by peak reserved memory."""
-    from vramdoc.cli import terminal
+    from vramdoc.cli import publish, terminal
     from vramdoc.cli.diagnose import reproducing_command
     from vramdoc.cli.values import choice, workload_fields
     from vramdoc.errors import UsageError
@@ -140,7 +140,8 @@ def compare_alloc_configs(
         pages.render_comparison_markdown,
         pages.render_comparison,
     )
-    _show(table, wanted, renderers, include_private=include_private)
+    table = publish.cleaned(table, include_private=include_private)
+    _show(table, wanted, renderers)
     if plot is not None:
         from vramdoc.report.plots import plot_comparison
 
@@ -153,39 +154,34 @@ def _sweep(request: SweepRequest, wanted: str, *, include_private: bool) -> None
     """Several snapshots: one table over all of them."""
     from dataclasses import replace
 
-    from vramdoc.cli import terminal
+    from vramdoc.cli import publish, terminal
     from vramdoc.examine.sweep import sweep_configs
     from vramdoc.report import sweep as pages
 
     with terminal.progress() as show_progress:
         table = sweep_configs(replace(request, progress=show_progress))
     renderers = (pages.render_sweep_json, pages.render_sweep_markdown, pages.render_sweep)
-    _show(table, wanted, renderers, include_private=include_private)
+    _show(publish.cleaned(table, include_private=include_private), wanted, renderers)
 
 
 def _show(
     table: Any,
     wanted: str,
     renderers: tuple[Callable[..., str], Callable[..., str], Callable[..., str]],
-    *,
-    include_private: bool,
 ) -> None:
     """Write a table to stdout; ``renderers`` are those of JSON, Markdown and the terminal."""
     from vramdoc.cli import terminal
 
     as_json, as_markdown, for_terminal = renderers
     if wanted == "json":
-        text = as_json(table, include_private=include_private)
+        text = as_json(table)
     elif wanted == "markdown":
-        text = as_markdown(table, include_private=include_private)
+        text = as_markdown(table)
     else:
         screen = terminal.terminal_of(sys.stdout)
         text = for_terminal(
             table,
-            width=screen.width,
-            colour=screen.colour,
-            ascii_only=screen.ascii_only,
-            include_private=include_private,
+            **screen.shape,
         )
     terminal.show(text)
 

@@ -17,21 +17,18 @@ def diff(
     include_private: options.IncludePrivate = False,
 ) -> None:
     """Say what grew between two recordings or snapshots: configs and versions first, then call sites."""
-    from vramdoc.cli import terminal
+    from vramdoc.cli import publish, terminal
     from vramdoc.examine.comparison import difference
     from vramdoc.report.difference import render_difference, render_difference_json
 
-    found = difference(before, after)
+    found = publish.cleaned(difference(before, after), include_private=include_private)
     if json_output:
-        terminal.show(render_difference_json(found, include_private=include_private))
+        terminal.show(render_difference_json(found))
         return
     screen = terminal.terminal_of(sys.stdout)
     terminal.show(
         render_difference(
             found,
-            width=screen.width,
-            colour=screen.colour,
-            ascii_only=screen.ascii_only,
-            include_private=include_private,
+            **screen.shape,
         )
     )

@@ -26,9 +26,7 @@ def gpus(json_output: options.Json = False, verbose: options.Verbose = False) ->
     terminal.show(
         render_gpu_table(
             rows,
-            width=screen.width,
-            colour=screen.colour,
-            ascii_only=screen.ascii_only,
+            **screen.shape,
             verbose=verbose,
         )
     )

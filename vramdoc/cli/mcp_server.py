@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from vramdoc.cli import publish
 from vramdoc.errors import MissingDependency, VramdocError
 
 
@@ -47,13 +48,12 @@ def diagnose(target: str, gpu: str | None = None, alloc_conf: str = "") -> dict[
     from vramdoc.examine.pipeline import examine
     from vramdoc.examine.request import DiagnoseRequest
     from vramdoc.examine.target import recognise
-    from vramdoc.report.privacy import redact
     from vramdoc.report.to_json import render_json
 
     def answer() -> str:
         found = recognise(_file(target))
         report = examine(DiagnoseRequest(target=found, gpu=gpu, alloc_conf=alloc_conf))
-        return render_json(redact(report))
+        return render_json(publish.cleaned(report))
 
     return _answer(answer)
 
@@ -72,7 +72,7 @@ def compare_alloc_configs(target: str, alloc_confs: list[str] | None = None) -> 
     def answer() -> str:
         found = recognise(_file(target))
         table = compare_configs(CompareRequest(target=found, alloc_confs=tuple(alloc_confs or ())))
-        return render_comparison_json(table)
+        return render_comparison_json(publish.cleaned(table))
 
     return _answer(answer)
 
@@ -124,7 +124,8 @@ def capacity(
                 progress=lambda _sentence: None,
             )
         )
-        return render_capacity_json(found.plan, found.statement.to_json())
+        clean = publish.cleaned(found)
+        return render_capacity_json(clean.plan, clean.statement.to_json())
 
     return _answer(answer)
 

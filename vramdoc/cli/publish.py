@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from vramdoc.cli import terminal
 from vramdoc.errors import StorageProblem, UsageError
 
 if TYPE_CHECKING:
     from vramdoc.report.contents import Report
+
+_Record = TypeVar("_Record")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +56,16 @@ def chosen_format(name: str | None, *, json_output: bool) -> str:
     return find_format(name or "terminal").name
 
 
-def publish(report: Report, outputs: Outputs) -> None:
-    """Write the report everywhere it was asked for."""
+def cleaned(record: _Record, *, include_private: bool = False) -> _Record:
+    """Anything that is to be rendered, without what is private on this machine or on the one that it came from."""
     from vramdoc.report.privacy import redact
 
-    clean = redact(report, include_private=outputs.include_private, names=_names_of_this_machine())
+    return redact(record, include_private=include_private, names=_names_of_this_machine())
+
+
+def publish(report: Report, outputs: Outputs) -> None:
+    """Write the report everywhere it was asked for."""
+    clean = cleaned(report, include_private=outputs.include_private)
     terminal.show(_stdout(clean, outputs))
     if outputs.format == "github":
         _add_job_summary(clean)
@@ -93,9 +100,7 @@ def _stdout(report: Report, outputs: Outputs) -> str:
     screen = terminal.terminal_of(sys.stdout)
     return render_terminal(
         report,
-        width=screen.width,
-        colour=screen.colour,
-        ascii_only=screen.ascii_only,
+        **screen.shape,
         verbose=outputs.verbose,
         quiet=outputs.quiet,
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from vramdoc.errors import StorageProblem, UsageError
 
@@ -26,6 +26,11 @@ class Terminal:
     colour: bool
     ascii_only: bool
     interactive: bool
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """What every renderer for a terminal asks for."""
+        return {"width": self.width, "colour": self.colour, "ascii_only": self.ascii_only}
 
 
 def terminal_of(stream: TextIO, environment: Mapping[str, str] | None = None) -> Terminal:

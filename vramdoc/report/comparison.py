@@ -16,7 +16,6 @@ from rich.text import Text
 
 from vramdoc.facts import Source
 from vramdoc.report import to_markdown, words
-from vramdoc.report.privacy import redact
 from vramdoc.report.to_terminal import WIDE, Screen
 from vramdoc.units import format_bytes
 
@@ -84,9 +83,8 @@ class Comparison:
         return current or next((row for row in self.rows if not row.config), None)
 
 
-def render_comparison_json(comparison: Comparison, *, include_private: bool = False) -> str:
+def render_comparison_json(comparison: Comparison) -> str:
     """The contract of design section 5: ``configs: [{config, reserved_peak, active_peak, oom, device_alloc, device_free, source}]``."""
-    comparison = redact(comparison, include_private=include_private)
     rows = [{**asdict(row), "source": str(row.source)} for row in comparison.rows]
     body: dict[str, Any] = {
         "schema_version": COMPARISON_SCHEMA,
@@ -107,10 +105,8 @@ def render_comparison(
     width: int = 80,
     colour: bool = False,
     ascii_only: bool = False,
-    include_private: bool = False,
 ) -> str:
     """A table for a terminal: at 80 columns config, peak reserved and outcome; from 110 on all that was measured."""
-    comparison = redact(comparison, include_private=include_private)
     screen = Screen(width=width, colour=colour, ascii_only=ascii_only)
     title = f"{len(comparison.rows)} CONFIGS  "
     screen.put(screen.styled((title, "bold"), (comparison.target_name, "dim")))
@@ -205,9 +201,8 @@ def _remarks(comparison: Comparison, *, reruns: bool) -> list[str]:
     ]
 
 
-def render_comparison_markdown(comparison: Comparison, *, include_private: bool = False) -> str:
+def render_comparison_markdown(comparison: Comparison) -> str:
     """A table for a ticket."""
-    comparison = redact(comparison, include_private=include_private)
     text, code = to_markdown.text, to_markdown.code
     rows = [
         [

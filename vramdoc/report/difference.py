@@ -15,7 +15,6 @@ from rich.text import Text
 
 from vramdoc.evidence.diff import Change, Diff
 from vramdoc.report import to_markdown, words
-from vramdoc.report.privacy import redact
 from vramdoc.report.to_terminal import WIDE, Screen
 from vramdoc.units import format_bytes
 
@@ -31,16 +30,15 @@ _SECTIONS = (
 """Heading, field of ``Diff``, and whether its changes count things."""
 
 
-def render_difference_json(found: Diff, *, include_private: bool = False) -> str:
+def render_difference_json(found: Diff) -> str:
     """One object: ``circumstances``, ``levels``, ``sites``, ``phases``, ``segments``, ``missing``; bytes as integers."""
-    clean = redact(found, include_private=include_private)
     body: dict[str, Any] = {
         "schema_version": DIFFERENCE_SCHEMA,
-        "before": clean.before,
-        "after": clean.after,
-        "circumstances": [asdict(difference) for difference in clean.circumstances],
-        **{field: [_object(c) for c in getattr(clean, field)] for _, field, _ in _SECTIONS},
-        "missing": list(clean.missing),
+        "before": found.before,
+        "after": found.after,
+        "circumstances": [asdict(difference) for difference in found.circumstances],
+        **{field: [_object(c) for c in getattr(found, field)] for _, field, _ in _SECTIONS},
+        "missing": list(found.missing),
     }
     return json.dumps(body, indent=2) + "\n"
 
@@ -51,50 +49,47 @@ def render_difference(
     width: int = 80,
     colour: bool = False,
     ascii_only: bool = False,
-    include_private: bool = False,
 ) -> str:
     """Circumstances first, since they may explain all the rest; then levels, call sites, phases and segments."""
-    clean = redact(found, include_private=include_private)
     screen = Screen(width=width, colour=colour, ascii_only=ascii_only)
-    screen.put(screen.styled(("DIFFERENCE  ", "bold"), (f"{clean.before} → {clean.after}", "")), "")
-    if clean.circumstances:
-        rows = [(d.name, d.before or "(none)", d.after or "(none)") for d in clean.circumstances]
+    screen.put(screen.styled(("DIFFERENCE  ", "bold"), (f"{found.before} → {found.after}", "")), "")
+    if found.circumstances:
+        rows = [(d.name, d.before or "(none)", d.after or "(none)") for d in found.circumstances]
         columns = [("NOT THE SAME", "left"), ("before", "fold"), ("after", "fold")]
         screen.put(screen.table(columns, rows))
     else:
         screen.put("Config, versions, device and workload are the same, as far as both say.")
     for heading, field, counts in _SECTIONS:
-        changes: Sequence[Change] = getattr(clean, field)
+        changes: Sequence[Change] = getattr(found, field)
         if changes:
             screen.put(
                 "", _change_table(screen, heading, changes[:ROWS], counts=counts and width >= WIDE)
             )
             if len(changes) > ROWS:
                 screen.put(screen.styled((f"  and {len(changes) - ROWS} more with --json", "dim")))
-    for sentence in clean.missing:
+    for sentence in found.missing:
         screen.put("", screen.styled((f"Not compared: {sentence}", "yellow")))
     return screen.text()
 
 
-def render_difference_markdown(found: Diff, *, include_private: bool = False) -> str:
+def render_difference_markdown(found: Diff) -> str:
     """The same for a ticket."""
-    clean = redact(found, include_private=include_private)
     text, code, table = to_markdown.text, to_markdown.code, to_markdown.table
-    parts = [f"## Difference: {code(clean.before)} to {code(clean.after)}"]
-    if clean.circumstances:
+    parts = [f"## Difference: {code(found.before)} to {code(found.after)}"]
+    if found.circumstances:
         rows = [
             [text(d.name), code(d.before or "(none)"), code(d.after or "(none)")]
-            for d in clean.circumstances
+            for d in found.circumstances
         ]
         parts += ["### Not the same", table(["", "before", "after"], rows)]
     for heading, field, _ in _SECTIONS:
-        changes: Sequence[Change] = getattr(clean, field)
+        changes: Sequence[Change] = getattr(found, field)
         if changes:
             rows = [[text(_name(c)), *map(text, _sizes(c))] for c in changes[:ROWS]]
             parts += [f"### {heading.capitalize()}", table(["", "before", "after", "change"], rows)]
             if len(changes) > ROWS:
                 parts.append(f"and {len(changes) - ROWS} more.")
-    parts += [f"Not compared: {text(sentence)}" for sentence in clean.missing]
+    parts += [f"Not compared: {text(sentence)}" for sentence in found.missing]
     return "\n\n".join(parts) + "\n"
 
 

@@ -19,6 +19,8 @@ from vramdoc.snapshot.model import BlockInfo, Frame, StackTable
 
 _Value = TypeVar("_Value")
 _SEQUENCES = (list, tuple)
+_NAMED = frozenset({"value", "before", "after"})
+"""Fields of a record with a ``name`` that hold what it names: a fact, a circumstance of a difference."""
 
 
 def redact(record: _Value, *, include_private: bool = False, names: Collection[str] = ()) -> _Value:
@@ -63,9 +65,7 @@ class _Walk:
         if isinstance(value, BlockInfo):
             return replace(value, frames=self._stack(value.frames)) if value.frames else value
         if is_dataclass(value) and not isinstance(value, type):
-            return replace(
-                value, **{f.name: self._any(getattr(value, f.name)) for f in fields(value)}
-            )
+            return replace(value, **self._fields(value))
         if isinstance(value, Mapping):
             return self._mapping(value)
         if isinstance(value, _SEQUENCES):
@@ -91,6 +91,15 @@ class _Walk:
         if id(frames) not in self._stacks:
             self._stacks[id(frames)] = self._any(frames)
         return self._stacks[id(frames)]
+
+    def _fields(self, record: Any) -> dict[str, Any]:
+        """The fields of a record; what its ``name`` names counts as a mapping's entry would."""
+        found = {f.name: getattr(record, f.name) for f in fields(record)}
+        name = found.get("name")
+        return {
+            field: HIDDEN if field in _NAMED and self._hides(name, part) else self._any(part)
+            for field, part in found.items()
+        }
 
     def _mapping(self, mapping: Mapping[Any, Any]) -> dict[Any, Any]:
         return {

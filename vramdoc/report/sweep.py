@@ -16,7 +16,6 @@ from rich.text import Text
 from vramdoc.facts import Source
 from vramdoc.report import to_markdown, words
 from vramdoc.report.comparison import DEFAULT, calls_words, config_cell, size_words
-from vramdoc.report.privacy import redact
 from vramdoc.report.to_terminal import WIDE, Screen
 
 SWEEP_SCHEMA = 1
@@ -78,9 +77,8 @@ class Sweep:
     notes: Sequence[str] = field(default=())
 
 
-def render_sweep_json(sweep: Sweep, *, include_private: bool = False) -> str:
+def render_sweep_json(sweep: Sweep) -> str:
     """``{schema_version, target, sentence, configs: [...], files: [...], command, notes}``."""
-    sweep = redact(sweep, include_private=include_private)
     body: dict[str, Any] = {
         "schema_version": SWEEP_SCHEMA,
         "target": sweep.target_name,
@@ -102,10 +100,8 @@ def render_sweep(
     width: int = 80,
     colour: bool = False,
     ascii_only: bool = False,
-    include_private: bool = False,
 ) -> str:
     """A table for a terminal: what the worst rank and the median one reserve; from 110 columns on, which ranks."""
-    sweep = redact(sweep, include_private=include_private)
     screen = Screen(width=width, colour=colour, ascii_only=ascii_only)
     title = f"{len(sweep.rows)} CONFIGS × {len(sweep.files)} SNAPSHOTS"
     screen.put(screen.styled((title, "bold")), Text(screen.say(_sentence(sweep))), "")
@@ -141,9 +137,8 @@ def _table(screen: Screen, sweep: Sweep) -> Table:
     return table
 
 
-def render_sweep_markdown(sweep: Sweep, *, include_private: bool = False) -> str:
+def render_sweep_markdown(sweep: Sweep) -> str:
     """A table for a ticket."""
-    sweep = redact(sweep, include_private=include_private)
     text, code = to_markdown.text, to_markdown.code
     rows = [
         [
