@@ -515,3 +515,23 @@ def test_a_small_request_in_a_collector_is_not_the_whole_story():
 )
 def test_a_cat_onto_a_cache_is_growth_of_the_cache_whatever_its_model_calls_it(line: str):
     assert leading(_ends_in(line, function="attention")) == "kv-growth"
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "slurmstepd: error: *** JOB 81 ON n3 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***",
+        "slurmstepd: error: *** STEP 81.0 ON n3 CANCELLED AT 2026-01-01T00:00:00 DUE TO PREEMPTION ***",
+        "Warning  Unhealthy  kubelet  Liveness probe failed: connection refused",
+        "The node was low on resource: ephemeral-storage.",
+    ],
+)
+def test_a_kill_with_a_stated_reason_is_no_want_of_host_memory(reason: str):
+    case = text_case(f"{reason}\n./job.sh: line 4:  99 Killed                  python train.py")
+    assert verdict(case, "host-oom").outcome is Outcome.RULED_OUT
+    assert leading(case) == "undecided"
+
+
+def test_an_eviction_for_memory_is_the_hosts():
+    case = text_case("The node was low on resource: memory. Container trainer was using 40Gi.")
+    assert leading(case) == "host-oom"

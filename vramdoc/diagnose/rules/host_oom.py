@@ -64,7 +64,8 @@ def judge(case: Case) -> Verdict:
                 "The operating system's out-of-memory killer ended the program: host memory, not the GPU's.",
                 [signal],
             )
-        return ruled_out(ID, "The program did not end by the host's out-of-memory killer.")
+        if case.crash is None:
+            return ruled_out(ID, "The program did not end by the host's out-of-memory killer.")
     log = case.crash
     if log is None:
         return ruled_out(ID, "A snapshot says nothing of the host.", confidence=Confidence.LOW)
@@ -76,6 +77,13 @@ def judge(case: Case) -> Verdict:
         return pinned
     kills = sorted(log.all("killed"), key=lambda kill: kill.wording in _UNEXPLAINED)
     killed = kills[0] if kills else None
+    if killed is not None and (stopped := log.first("stopped")):
+        return ruled_out(
+            ID,
+            "The text names another reason for the kill.",
+            [quote(stopped)],
+            confidence=Confidence.MEDIUM,
+        )
     if killed is not None and log.first(*_OTHER_FAILURES) is None:
         return _killed(log, killed)
     if text_is_silent(case):
