@@ -15,10 +15,11 @@ from vramdoc.allocator import AllocatorConfig
 from vramdoc.capacity.border import search
 from vramdoc.capacity.budget import budget_of
 from vramdoc.capacity.plan import CapacityPlan, plan_capacity
+from vramdoc.capacity.published import statement_markdown
 from vramdoc.capacity.request import CapacityRequest, runner
 from vramdoc.capacity.session_stream import session_stream
 from vramdoc.capacity.simulate import simulate
-from vramdoc.capacity.statement import make_statement, statement_markdown
+from vramdoc.capacity.statement import make_statement
 from vramdoc.checkpoint import infer_shape, read_checkpoint
 from vramdoc.checkpoint.kv import layout_of_shape
 from vramdoc.errors import UsageError

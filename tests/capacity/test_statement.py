@@ -1,32 +1,45 @@
 """Statements: read back as written, and compared without crediting what cannot be credited."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.checkpoint.sparse import write_sparse
+from vramdoc.capacity.comparison import RESULTS, SAME_THING, check_statement
+from vramdoc.capacity.plan import CapacityPlan
+from vramdoc.capacity.published import statement_markdown
+from vramdoc.capacity.request import CapacityRequest
 from vramdoc.capacity.statement import (
     STATEMENT_SCHEMA,
     CapacityStatement,
-    check_statement,
+    make_statement,
     read_statement,
+    request_fields,
     revision_of,
-    statement_markdown,
 )  # fmt: skip
-from vramdoc.checkpoint import read_checkpoint
+from vramdoc.checkpoint import Checkpoint, read_checkpoint
 from vramdoc.errors import UnreadableInput
+from vramdoc.record.recording import DeviceInfo
 
 BEFORE = CapacityStatement(
-    model="llama.safetensors", revision="abc", dtype="BF16", weight_bytes=16 << 30, device="NVIDIA H100", device_kind="virtual",
-    device_bytes=80 << 30, versions={"torch": "2.13.0", "cuda": "13.0"}, alloc_conf="", cache="dynamic",
-    workload="--workload fill", batch=1, seed=0, kv_bytes_per_token=131072,
+    model="llama.safetensors", revision="abc", dtype="BF16", asked_dtype="", weight_bytes=16 << 30, run_by="plain", gpu="h100",
+    device="NVIDIA H100", device_kind="virtual", device_bytes=80 << 30, foreign_bytes=0,
+    versions={"torch": "2.13.0", "cuda": "13.0"}, alloc_conf="", cache="dynamic",
+    workload="--workload fill", batch=1, seed=0, contexts=(8192,), sessions=(4,), kv_bytes_per_token=131072,
     supported=({"context": 8192, "sessions": 55, "source": "virtual GPU", "computed": 55, "headroom_bytes": 5, "rejects": 56},),
     only_with=({"context": 8192, "sessions": 60, "alloc_conf": "expandable_segments:True", "cache": ""},),
     ms_per_token={},
 )  # fmt: skip
 ROW = BEFORE.supported[0]
+DEVICE = DeviceInfo(
+    kind="virtual", name="NVIDIA H100", key="h100", total_bytes=80 << 30, compute_capability="9.0", multiprocessors=132
+)  # fmt: skip
+MODEL = Checkpoint(path=Path("m.safetensors"), kind="file", tensors={})
 
 
 def with_sessions(statement: CapacityStatement, sessions: int) -> CapacityStatement:
@@ -39,6 +52,62 @@ def test_statement_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_statement(path) == BEFORE
     path.write_text(json.dumps({"schema_version": 1, "grid": [], "statement": BEFORE.to_json()}))
     assert read_statement(path) == BEFORE
+
+
+sizes = st.lists(st.integers(1, 1 << 20), min_size=1, max_size=3).map(tuple)
+BY_KIND = {"int": st.integers(0, 1 << 40), "str": st.text(max_size=12), "tuple[int, ...]": sizes, "bool": st.booleans()}  # fmt: skip
+
+
+@given(data=st.data())
+def test_a_statement_asks_its_whole_question_again(data: st.DataObject) -> None:
+    """Whatever shapes an answer is in the request, all of it is in the statement, and comes back out of the file."""
+    request = CapacityRequest(
+        **{item.name: data.draw(BY_KIND[str(item.type)], item.name) for item in fields(CapacityRequest)}
+    )  # fmt: skip
+    plan = CapacityPlan(
+        request=request, kv_bytes_per_token=1, cells=(), borders=(), budgets=(), device=DEVICE, versions={}, weight_bytes=0,
+        run_by="plain", ms_per_token={}, notes=(), workload_line=request.line(),
+    )  # fmt: skip
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "s.json"
+        path.write_text(json.dumps(make_statement(plan, MODEL).to_json()))
+        kept = request_fields(read_statement(path))
+    assert CapacityRequest(target="", **kept) == replace(request, target="", alternatives=True)
+
+
+def test_every_condition_of_a_statement_is_compared() -> None:
+    """Change any one field: what is not a result is named, and named alone."""
+    other = {
+        "int": 7,
+        "str": "other",
+        "tuple[int, ...]": (3,),
+        "Mapping[str, str]": {"torch": "9.9"},
+    }
+    for item in fields(CapacityStatement):
+        if item.name in RESULTS | SAME_THING:
+            continue
+        after = replace(with_sessions(BEFORE, 1), **{item.name: other[str(item.type)]})
+        check = check_statement(BEFORE, after)
+        assert {d.what.partition(".")[0] for d in check.conditions} == {item.name}
+        assert "its doing" in check.credit
+
+
+@pytest.mark.parametrize(
+    ("changes", "credited"),
+    [
+        ({"device": "NVIDIA L4", "device_bytes": 24 << 30}, True),
+        ({"versions": {"torch": "2.14.1", "cuda": "13.1"}}, True),
+        ({"asked_dtype": "float16", "dtype": "float16"}, True),
+        ({"device": "NVIDIA L4", "alloc_conf": "expandable_segments:True"}, False),
+        ({"versions": {"torch": "2.14.1", "cuda": "13.0", "transformers": "5.24.0"}}, False),
+        ({"batch": 2, "seed": 1}, False),
+    ],
+)
+def test_what_comes_with_one_change_is_that_change(changes: dict, credited: bool) -> None:
+    check = check_statement(BEFORE, with_sessions(replace(BEFORE, **changes), 50))
+    assert len(check.conditions) >= 2
+    assert ("its doing" in check.credit) is credited
+    assert ("credited to none" in check.credit) is not credited
 
 
 def test_nothing_changed_and_it_holds() -> None:
@@ -87,9 +156,14 @@ def test_a_context_that_is_gone_does_not_hold() -> None:
         ({"schema_version": STATEMENT_SCHEMA + 1}, "reads up to"),
         ({"schema_version": "1"}, "not a capacity statement"),
         ({"schema_version": True}, "not a capacity statement"),
-        ({"supported": 3}, "a table is missing"),
+        ({"supported": 3}, "supported is of another kind"),
+        ({"supported": [3]}, "supported is of another kind"),
         ({"supported": [{"context": "x"}]}, "a row has no context"),
-        ({"versions": []}, "a table is missing"),
+        ({"versions": []}, "versions is of another kind"),
+        ({"versions": {"torch": 2}}, "versions is of another kind"),
+        ({"seed": True}, "seed is of another kind"),
+        ({"alloc_conf": None}, "alloc_conf is of another kind"),
+        ({"contexts": ["8k"]}, "contexts is of another kind"),
     ],
 )
 def test_other_files_are_refused_in_one_line(tmp_path: Path, change: dict, says: str) -> None:

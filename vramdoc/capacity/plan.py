@@ -55,6 +55,8 @@ class CapacityPlan:
     device: DeviceInfo
     versions: Mapping[str, str]
     weight_bytes: int
+    run_by: str
+    """The class that ran, as the workload says it."""
     ms_per_token: Mapping[int, float]
     """Context to milliseconds a decoded token, on a real device; empty on a virtual one, which measures memory only."""
     notes: tuple[str, ...]
@@ -94,8 +96,9 @@ def plan_capacity(
         borders=tuple(borders),
         budgets=tuple(column.budget for column in columns if column.budget is not None),
         device=manifest.device,
-        versions=manifest.versions,
+        versions={**manifest.versions, "vramdoc": manifest.tool_version},
         weight_bytes=checkpoint.weight_bytes,
+        run_by=_run_by(manifest),
         ms_per_token={column.context: time for column in columns if (time := _ms_per_token(column)) is not None},
         notes=tuple(dict.fromkeys([*manifest.notes, *(note for column in columns for note in column.notes)])),
         workload_line=request.line(),
@@ -160,6 +163,10 @@ class _Alternatives:
             if other.most >= CALIBRATION_SESSIONS:
                 other.calibrate()
         return self._others[cache]
+
+
+def _run_by(manifest: Manifest) -> str:
+    return next((str(o.detail["run_by"]) for o in manifest.observations if o.kind == "model"), "")
 
 
 def _ran_on(manifest: Manifest) -> Source:

@@ -43,15 +43,16 @@ class CapacityRequest:
     dtype: str = ""
     batch: int = 1
     seed: int = 0
+    foreign_bytes: int = 0
+    """Of a virtual device: what other processes hold."""
     alternatives: bool = True
     """Whether to look for a config or strategy that makes a cell fit which does not."""
 
     def line(self) -> str:
         """What every cell runs, in one line; its context and sessions are the cell's own."""
         dtype = f" --dtype {self.dtype}" if self.dtype else ""
-        return (
-            f"--workload fill --batch {self.batch} --cache {self.cache} --seed {self.seed}{dtype}"
-        )
+        foreign = f" --foreign {self.foreign_bytes}B" if self.foreign_bytes else ""
+        return f"--workload fill --batch {self.batch} --cache {self.cache} --seed {self.seed}{dtype}{foreign}"
 
     def spec(self, context: int, sessions: int, cache: str = "") -> WorkloadSpec:
         """The workload of one cell."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -31,7 +32,10 @@ def capacity(
         Optional[str], typer.Option("--sessions", help="Concurrent sessions, e.g. 1,4,16.")
     ] = None,
     cache: options.Cache = None,
-    alloc_conf: options.AllocConf = "",
+    alloc_conf: Annotated[
+        Optional[str],
+        typer.Option("--alloc-conf", metavar="CONF", help="The allocator config to run under."),
+    ] = None,
     batch: options.Batch = None,
     dtype: options.Dtype = None,
     seed: options.Seed = None,
@@ -47,15 +51,16 @@ def capacity(
         str, typer.Option("--workload", help="fill (the grid), or serve (sessions with arrivals).")
     ] = "fill",
     arrivals: Annotated[
-        int, typer.Option("--arrivals", min=1, help="serve: sessions that arrive.")
-    ] = 24,
+        Optional[int],
+        typer.Option("--arrivals", min=1, help="serve: sessions that arrive; default 24."),
+    ] = None,
     lengths: Annotated[
-        str,
+        Optional[str],
         typer.Option(
             "--lengths",
             help="serve: lognormal:IN,OUT, uniform:LO-HI,LO-HI, fixed:IN,OUT, or a CSV/JSONL of lengths.",
         ),
-    ] = "",
+    ] = None,
     check: Annotated[
         Optional[Path],
         typer.Option(
@@ -69,56 +74,70 @@ def capacity(
     report_file: options.ReportFile = None,
     plot: options.PlotDir = None,
     force: options.Force = False,
+    include_private: options.IncludePrivate = False,
     recordings: options.Recordings = Path(".vramdoc"),
 ) -> None:
     """Say which contexts times how many concurrent sessions fit, verified by running the border."""
-    from vramdoc.cli import terminal
+    from vramdoc.cli import publish, terminal
     from vramdoc.cli.values import CACHES, DTYPES, choice, counts, size
     from vramdoc.examine import planning
 
     wanted = "json" if json_output else choice("--format", output_format, FORMATS)
-    choice("--workload", workload, ("fill", "serve"))
-    fields: dict[str, Any] = {"alloc_conf": alloc_conf, "alternatives": alternatives}
-    if context is not None:
-        fields["contexts"] = tuple(counts("--context", context))
-    if sessions is not None:
-        fields["sessions"] = tuple(counts("--sessions", sessions))
-    if cache is not None:
-        fields["cache"] = choice("--cache", cache, CACHES)
-    if dtype is not None:
-        fields["dtype"] = choice("--dtype", dtype, DTYPES)
-    fields |= {k: v for k, v in (("batch", batch), ("seed", seed)) if v is not None}
+    serves = choice("--workload", workload, ("fill", "serve")) == "serve"
+    _refuse_forgotten(
+        "--workload serve" if serves else "" if check is None else "--check",
+        {
+            "--check": check, "--arrivals": arrivals, "--lengths": lengths, "--report-file": report_file, "--plot": plot,
+            "--format markdown": wanted if wanted == "markdown" else None,
+        },
+    )  # fmt: skip
+    asked = {
+        "contexts": context if context is None else tuple(counts("--context", context)),
+        "sessions": sessions if sessions is None else tuple(counts("--sessions", sessions)),
+        "cache": cache if cache is None else choice("--cache", cache, CACHES),
+        "dtype": dtype if dtype is None else choice("--dtype", dtype, DTYPES),
+        "foreign_bytes": size("--foreign", foreign) if foreign else None,
+        "alloc_conf": alloc_conf,
+        "batch": batch,
+        "seed": seed,
+    }
+    fields = {name: value for name, value in asked.items() if value is not None}
     with terminal.progress() as show_progress:
         question = planning.Question(
-            model=model,
-            gpu=gpu,
-            fields=fields,
-            recordings=recordings,
-            foreign_bytes=size("--foreign", foreign) if foreign else 0,
-            progress=show_progress,
+            model=model, gpu=gpu, fields=fields, recordings=recordings, progress=show_progress
         )
-        if workload == "serve":
-            served = planning.serve(question, _serve_fields(fields, arrivals, lengths))
-            return _show_served(served, wanted)
+        if serves:
+            own = {"arrivals": arrivals, "lengths": lengths}
+            served = planning.serve(question, {k: v for k, v in own.items() if v is not None})
+            return _show_served(publish.cleaned(served, include_private=include_private), wanted)
         if check is not None:
-            found, answer = planning.recheck(question, check)
-            _show_check(found, wanted)
+            found, _answer = planning.recheck(question, check)
+            _show_check(publish.cleaned(found, include_private=include_private), wanted)
             raise typer.Exit(ExitCode.HEALTHY if found.holds else ExitCode.FINDINGS)
-        answer = planning.plan(question)
+        answer = planning.plan(replace(question, fields={**fields, "alternatives": alternatives}))
+        answer = publish.cleaned(answer, include_private=include_private)
     _publish(answer, wanted=wanted, report_file=report_file, plot=plot, force=force)
     return None
 
 
-def _serve_fields(fields: dict[str, Any], arrivals: int, lengths: str) -> dict[str, Any]:
-    """The grid's options as one workload: the largest context, at most the largest number of sessions."""
-    chosen: dict[str, Any] = {
-        k: fields[k] for k in ("cache", "dtype", "batch", "seed") if k in fields
-    }
-    if "contexts" in fields:
-        chosen["context"] = max(fields["contexts"])
-    if "sessions" in fields:
-        chosen["sessions"] = max(fields["sessions"])
-    return {**chosen, "arrivals": arrivals, "lengths": lengths}
+OF_SERVE = ("--arrivals", "--lengths")
+OF_GRID = ("--report-file", "--plot", "--format markdown")
+NOT_WITH = {
+    "--workload serve": ("--check", *OF_GRID),
+    "--check": (*OF_SERVE, *OF_GRID),
+    "": OF_SERVE,
+}
+"""What would be read and then forgotten, by what is asked for; the empty one is the grid."""
+
+
+def _refuse_forgotten(asked_for: str, given: dict[str, Any]) -> None:
+    from vramdoc.errors import UsageError
+
+    for flag in NOT_WITH[asked_for]:
+        if given[flag] is not None:
+            if not asked_for:
+                raise UsageError(f"{flag} is for --workload serve")
+            raise UsageError(f"{flag} does not go with {asked_for}")
 
 
 def _show_served(served: dict[str, Any], wanted: str) -> None:
@@ -129,7 +148,7 @@ def _show_served(served: dict[str, Any], wanted: str) -> None:
     if wanted == "json":
         terminal.show(json.dumps(served, indent=2))
     else:
-        terminal.show(render_served(served, width=screen.width, colour=screen.colour))
+        terminal.show(render_served(served, **screen.shape))
 
 
 def _show_check(found: Any, wanted: str) -> None:
@@ -140,13 +159,13 @@ def _show_check(found: Any, wanted: str) -> None:
     if wanted == "json":
         terminal.show(json.dumps(check_object(found), indent=2))
     else:
-        terminal.show(render_check(found, width=screen.width, colour=screen.colour))
+        terminal.show(render_check(found, **screen.shape))
 
 
 def _publish(
     answer: Any, *, wanted: str, report_file: Path | None, plot: Path | None, force: bool
 ) -> None:
-    from vramdoc.capacity.statement import statement_markdown
+    from vramdoc.capacity.published import statement_markdown
     from vramdoc.cli import terminal
     from vramdoc.report.capacity import render_capacity, render_capacity_json
 
@@ -156,11 +175,7 @@ def _publish(
     elif wanted == "markdown":
         terminal.show(statement_markdown(answer.statement))
     else:
-        terminal.show(
-            render_capacity(
-                answer.plan, width=screen.width, colour=screen.colour, ascii_only=screen.ascii_only
-            )
-        )
+        terminal.show(render_capacity(answer.plan, **screen.shape))
     if report_file is not None:
         terminal.write_file(report_file, statement_markdown(answer.statement), force=force)
         terminal.say(f"capacity statement written to {report_file}")

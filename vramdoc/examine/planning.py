@@ -6,22 +6,23 @@ How a border is found is ``capacity``'s business; this module reads the model an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from vramdoc.capacity.comparison import StatementCheck, check_statement
 from vramdoc.capacity.plan import CapacityPlan, plan_capacity
 from vramdoc.capacity.request import CapacityRequest, available_host_bytes, runner
 from vramdoc.capacity.statement import (
     CapacityStatement,
-    StatementCheck,
-    check_statement,
     make_statement,
     read_statement,
+    request_fields,
 )
 from vramdoc.checkpoint import read_checkpoint
 from vramdoc.errors import ChildProblem, UsageError
 from vramdoc.examine.device import choose_gpu
+from vramdoc.workload.lengths import requests
 from vramdoc.workload.spec import WorkloadSpec
 
 
@@ -34,7 +35,6 @@ class Question:
     fields: Mapping[str, Any]
     """Fields of CapacityRequest that the person set."""
     recordings: Path
-    foreign_bytes: int
     progress: Callable[[str], None]
 
 
@@ -58,7 +58,7 @@ def plan(question: Question) -> Answer:
     run = runner(
         gpu,
         question.recordings,
-        foreign_bytes=question.foreign_bytes,
+        foreign_bytes=request.foreign_bytes,
         progress=question.progress,
     )
     found = plan_capacity(request, checkpoint, run, host_bytes=available_host_bytes())
@@ -66,7 +66,7 @@ def plan(question: Question) -> Answer:
 
 
 def recheck(question: Question, statement: Path) -> tuple[StatementCheck, Answer]:
-    """Ask the statement's own question again, now, and compare.
+    """Ask the statement's own question again, now, and compare. What ``question`` sets is what was changed on purpose.
 
     Raises:
         VramdocError: the statement cannot be read, or its question cannot be asked of this model.
@@ -74,46 +74,53 @@ def recheck(question: Question, statement: Path) -> tuple[StatementCheck, Answer
     old = read_statement(statement)
     if not old.supported:
         raise UsageError(f"{statement.name} supports nothing, so there is nothing to check")
-    fields = {
-        "contexts": tuple(sorted({row["context"] for row in old.supported})),
-        "sessions": tuple(sorted({max(1, row["sessions"]) for row in old.supported})),
-        "alloc_conf": old.alloc_conf,
-        "cache": old.cache,
-        "seed": old.seed,
-        "alternatives": False,
-        **question.fields,
-    }
+    if {"contexts", "sessions"} & question.fields.keys():
+        raise UsageError(
+            "--check asks for the statement's own grid", "leave --context and --sessions out"
+        )
     answer = plan(
-        Question(
-            model=question.model,
-            gpu=question.gpu,
-            fields=fields,
-            recordings=question.recordings,
-            foreign_bytes=question.foreign_bytes,
-            progress=question.progress,
+        replace(
+            question,
+            gpu=question.gpu or old.gpu,
+            fields={**request_fields(old), **question.fields, "alternatives": False},
         )
     )
     return check_statement(old, answer.statement), answer
 
 
-def serve(question: Question, spec_fields: Mapping[str, Any]) -> dict[str, Any]:
+def serve(question: Question, own: Mapping[str, Any]) -> dict[str, Any]:
     """Run the ``serve`` workload once: sessions arrive, wait, are turned away, cancelled, abandoned.
 
+    The grid's options are one workload here: the largest context, at most the largest number of sessions. ``own`` holds the
+    fields of a WorkloadSpec that only ``serve`` has.
+
     Raises:
+        VramdocError: the model, the device or a table of lengths cannot be used.
         ChildProblem: the run did not get to its end; the hint says how to look at it.
     """
     from vramdoc.examine.run import outcome_of
     from vramdoc.record.launch import run_workload
 
+    asked = dict(question.fields)
+    on_device = {name: asked.pop(name) for name in ("alloc_conf", "foreign_bytes") if name in asked}
+    largest = {
+        one: max(asked.pop(many))
+        for one, many in (("context", "contexts"), ("sessions", "sessions"))
+        if many in asked
+    }
+    spec = WorkloadSpec(
+        target=str(question.model.absolute()), name="serve", **{**asked, **largest, **own}
+    )
+    requests(spec.lengths, spec.arrivals, spec.seed)  # refused before anything is started
+    if min(spec.batch, spec.sessions) < 1:
+        raise UsageError("batch and sessions must be positive")
     gpu, _sentence = choose_gpu(question.gpu)
-    spec = WorkloadSpec(target=str(question.model.absolute()), name="serve", **spec_fields)
     recording = run_workload(
         spec,
         gpu=gpu,
         root=question.recordings,
-        alloc_conf=str(question.fields.get("alloc_conf", "")),
-        foreign_bytes=question.foreign_bytes,
         progress=question.progress,
+        **on_device,
     )
     manifest = recording.manifest
     found = [o.detail for o in manifest.observations if o.kind == "serve"]

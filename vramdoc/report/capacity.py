@@ -13,9 +13,8 @@ from typing import Any
 from rich.text import Text
 
 from vramdoc.capacity.plan import CapacityPlan, Cell
-from vramdoc.capacity.statement import StatementCheck
+from vramdoc.capacity.comparison import StatementCheck
 from vramdoc.facts import Source
-from vramdoc.report.privacy import redact
 from vramdoc.report.to_terminal import Screen
 from vramdoc.units import format_bytes
 
@@ -41,14 +40,13 @@ def capacity_object(plan: CapacityPlan, statement: dict[str, Any]) -> dict[str, 
 
 def render_capacity_json(plan: CapacityPlan, statement: dict[str, Any]) -> str:
     """One JSON object."""
-    return json.dumps(redact(capacity_object(plan, statement)), indent=2) + "\n"
+    return json.dumps(capacity_object(plan, statement), indent=2) + "\n"
 
 
 def render_capacity(
     plan: CapacityPlan, *, width: int = 80, colour: bool = False, ascii_only: bool = False
 ) -> str:
     """The grid, where the border runs and what it was measured by; then where the bytes go."""
-    plan = redact(plan)
     screen = Screen(width=width, colour=colour, ascii_only=ascii_only)
     device = plan.device
     screen.put(
@@ -154,9 +152,11 @@ def check_object(found: StatementCheck) -> dict[str, Any]:
     }
 
 
-def render_check(found: StatementCheck, *, width: int = 80, colour: bool = False) -> str:
+def render_check(
+    found: StatementCheck, *, width: int = 80, colour: bool = False, ascii_only: bool = False
+) -> str:
     """Whether a statement still holds, every difference, and what may be credited with it."""
-    screen = Screen(width=width, colour=colour, ascii_only=False)
+    screen = Screen(width=width, colour=colour, ascii_only=ascii_only)
     mark, style = (
         ("✓ THE STATEMENT HOLDS", "bold green")
         if found.holds
@@ -191,9 +191,11 @@ SERVED = (
 )
 
 
-def render_served(served: Mapping[str, Any], *, width: int = 80, colour: bool = False) -> str:
+def render_served(
+    served: Mapping[str, Any], *, width: int = 80, colour: bool = False, ascii_only: bool = False
+) -> str:
     """What a service saw: admission, peaks, what cleanup returned."""
-    screen = Screen(width=width, colour=colour, ascii_only=False)
+    screen = Screen(width=width, colour=colour, ascii_only=ascii_only)
     screen.put(screen.styled(("SERVE  ", "bold"), (str(served["device"]), "dim")), "")
     rows = [
         (label, format_bytes(served[key]) if is_bytes else f"{served[key]:,}")

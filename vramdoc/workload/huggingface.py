@@ -61,9 +61,9 @@ class TransformersModel:
         # renamed in transformers 5.24
         self._cache_keyword = "cache" if "cache" in accepts else "past_key_values"
         self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in accepts else {}
-        journal.note(
-            f"run by transformers' {type(self._model).__name__}, its weights loaded tensor by tensor"
-        )
+        name = type(self._model).__name__
+        journal.note(f"run by transformers' {name}, its weights loaded tensor by tensor")
+        journal.observe("model", run_by=f"transformers {name}")
         _fill(self._model, checkpoint, cast, journal)
         self._model.train(spec.name == "train")
 

@@ -124,6 +124,7 @@ def load_model(
         return None
     for sentence in _differences(shape):
         journal.note(sentence)
+    journal.observe("model", run_by="plain")
     return PlainModel(shape, checkpoint, spec, journal)
 
 
