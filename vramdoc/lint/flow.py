@@ -160,6 +160,16 @@ class Flow(Reaching):
         inits = self.source.definitions.get("__init__", ()) if owner is not None else ()
         return [function for function in inits if self.source.parents[function] is owner]
 
+    def methods(self, call: ast.Call) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+        """The methods that ``call`` enters, where its receiver was made from a class of this file."""
+        callee = call.func
+        if not isinstance(callee, ast.Attribute):
+            return []
+        made = [o.node for o in self.origins(callee.value) if isinstance(o.node, ast.Call)]
+        owners = [self.classes.get(m.func.id) for m in made if isinstance(m.func, ast.Name)]
+        named = self.source.definitions.get(callee.attr, ())
+        return [function for function in named if self.source.parents[function] in owners]
+
     def call_sites(self, function: ast.AST) -> Sequence[ast.Call]:
         """Calls of ``function`` in this file."""
         return self._call_sites.get(function, ())

@@ -17,6 +17,8 @@ from vramdoc.lint.source import DEFINITIONS, last_name, receiver
 if TYPE_CHECKING:
     from vramdoc.lint.source import Source
 
+_WITHOUT_GRADIENTS = frozenset({"validation_step", "test_step", "predict_step"})
+"""Methods that Lightning runs under inference_mode or no_grad (Trainer(inference_mode=True), its default)."""
 _OFF = re.compile(r"no_grad|inference_mode|disable_grad|without_grad|torch_no_grad")
 _MODULE_METHODS = (
     "eval",
@@ -72,6 +74,8 @@ def gradients_off(source: Source, node: ast.AST, depth: int = 4) -> bool:
             _switches_off(source, d) for d in up.decorator_list
         ):
             return True
+    if getattr(enclosing(source, node), "name", "") in _WITHOUT_GRADIENTS:
+        return True
     if any(
         _switched_off_before(source, call, node)
         for call in source.calls_named("set_grad_enabled", "_set_grad_enabled")
@@ -167,6 +171,8 @@ def _makes_module(source: Source, call: ast.Call) -> bool:
     if isinstance(call.func, ast.Name) and _is_module_class(source, call.func.id):
         return True
     target = receiver(call)
+    if target is not None and last_name(call.func) == "eval" and not call.args:
+        return True  # nothing else has an eval() without arguments
     chained = last_name(call.func) in {
         "eval",
         "cuda",
@@ -211,7 +217,7 @@ def backwards(source: Source, scope: ast.AST) -> Iterator[tuple[ast.Call, set[Bi
         target = receiver(call)
         # loss.backward(gradient) against engine.backward(loss) and torch.autograd.backward(loss)
         takes_loss = last_name(call.func) != "backward" or (
-            target is not None and _DRIVER.search(last_name(target)) is not None
+            target is not None and _is_driver(source, target)
         )
         carriers: list[ast.AST] = [*call.args] if takes_loss and call.args else [target or call]
         yield (
@@ -227,6 +233,17 @@ def backwards(source: Source, scope: ast.AST) -> Iterator[tuple[ast.Call, set[Bi
         )
 
 
+def _is_driver(source: Source, node: ast.expr) -> bool:
+    """Whether ``backward`` of an object takes the loss: an Accelerator, a Fabric, an engine, by what it is or by its name."""
+    made = [o.node for o in source.flow.origins(node) if isinstance(o.node, ast.Call)]
+    return _DRIVER.search(last_name(node)) is not None or any(
+        (source.qualname(call.func) or "").partition(".")[0] in _DRIVER_PACKAGES for call in made
+    )
+
+
+_DRIVER_PACKAGES = frozenset(
+    {"accelerate", "lightning", "lightning_fabric", "deepspeed", "colossalai"}
+)
 _CRITERION = re.compile(r"crit|loss(_?fn|_?func)?$|objective", re.IGNORECASE)
 
 

@@ -100,6 +100,14 @@ class Reaching:
         every = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
         return next((arg for arg in every if arg is not None and arg.arg == name), None)
 
+    def is_local(self, name: ast.Name) -> bool:
+        """Whether a function or comprehension around ``name`` binds it, rather than the module."""
+        return any(
+            self.parameter(scope, name.id) is not None or name.id in self.bindings.get(scope, ())
+            for scope in self._scopes(name)
+            if not isinstance(scope, ast.Module)
+        )
+
     def shadows(self, name: ast.Name) -> bool:
         """Whether a variable or parameter hides an import of the same name."""
         for scope in self._scopes(name):

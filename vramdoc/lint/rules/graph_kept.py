@@ -6,11 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from vramdoc.lint.bindings import Role, key_of
+from vramdoc.lint.bindings import Binding, Role, key_of
+from vramdoc.lint.containers import ADDERS
 from vramdoc.lint.gradients import Graph, enclosing, gradients_off, graph_of, is_forward
+from vramdoc.lint.growth import is_join
 from vramdoc.lint.literals import flag
 from vramdoc.lint.rule import Example, Finding, Rule, at
-from vramdoc.lint.source import LOOPS, Source
+from vramdoc.lint.source import LOOPS, Source, last_name
 from vramdoc.lint.violation import Level
 
 RULE = Rule(
@@ -46,6 +48,26 @@ class Trainer:
         loss = self.crit(self.model(x), y)
         self.scaler.scale(loss).backward()
         self.running = 0.9 * self.running + 0.1 * loss  # VD301
+"""
+        ),
+        Example(
+            code="""
+class Meter:
+    def __init__(self):
+        self.sum = 0
+
+    def update(self, value, count=1):
+        self.sum += value * count
+
+
+def train(net, loader, opt, crit):
+    meter, average = Meter(), None
+    for step, (x, y) in enumerate(loader):
+        loss = crit(net(x), y)
+        loss.backward()
+        opt.step()
+        meter.update(loss, len(x))  # VD301
+        average = loss if average is None else 0.9 * average + 0.1 * loss  # VD301
 """
         ),
     ),
@@ -98,15 +120,18 @@ def check_assigned(source: Source, node: ast.AST) -> Iterator[Finding]:
     assert isinstance(node, ast.Assign)
     for target in node.targets:
         key = key_of(target)
-        own = any(
-            key_of(n) == key
-            for n in ast.walk(node.value)
-            if isinstance(n, (ast.Name, ast.Attribute, ast.Subscript))
-        )
-        if key is not None and isinstance(node.value, ast.BinOp) and own:
+        if key is not None and _adds_to(source, node.value, key):
             yield from _judged(source, node, target, node.value)
         elif isinstance(target, ast.Subscript) and _moves(source, target):
             yield from _judged(source, node, target.value, node.value)
+
+
+def _adds_to(source: Source, value: ast.expr, key: str) -> bool:
+    """``total + loss``, ``loss if total is None else 0.9 * total + 0.1 * loss``, ``torch.cat([total, loss])``."""
+    if isinstance(value, ast.IfExp):
+        return _adds_to(source, value.body, key) or _adds_to(source, value.orelse, key)
+    joins = isinstance(value, ast.Call) and is_join(source, value)
+    return (joins or isinstance(value, ast.BinOp)) and _accumulates(value, key)
 
 
 @RULE.on_call("append", "extend", "add", "appendleft", "insert", "put")
@@ -114,6 +139,45 @@ def check_appended(source: Source, call: ast.Call) -> Iterator[Finding]:
     """``history.append(loss)``."""
     if isinstance(call.func, ast.Attribute) and call.args:
         yield from _judged(source, call, call.func.value, call.args[-1])
+
+
+@RULE.on_call("update")
+def check_updated(source: Source, call: ast.Call) -> Iterator[Finding]:
+    """``meter.update(loss)`` of a class of this file that adds it up: ``self.sum += value``."""
+    if not isinstance(call.func, ast.Attribute) or not call.args:
+        return
+    for method in source.flow.methods(call):
+        keeps = _kept_parameters(method)
+        for parameter, value in zip(method.args.args[1:], call.args, strict=False):
+            if parameter.arg in keeps:
+                yield from _judged(source, call, call.func.value, value)
+
+
+def _kept_parameters(method: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """Parameters that a method adds to an attribute, or puts into one, as they are."""
+    return {
+        name.id
+        for node in ast.walk(method)
+        if isinstance(node, ast.AugAssign) and (key_of(node.target) or "").startswith("self.")
+        for name in _plain(node.value)
+    } | {
+        name.id
+        for node in ast.walk(method)
+        if isinstance(node, ast.Call)
+        and last_name(node.func) in ADDERS
+        and (key_of(node.func) or "").startswith("self.")
+        for value in node.args
+        for name in _plain(value)
+    }
+
+
+def _plain(node: ast.AST) -> Iterator[ast.Name]:
+    """Names that a value is made of by arithmetic alone: what a call makes of them (``float(x)``, ``x.item()``) is something else."""
+    if isinstance(node, ast.Name):
+        yield node
+    elif isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List)):
+        for child in ast.iter_child_nodes(node):
+            yield from _plain(child)
 
 
 @RULE.on_call("backward")
@@ -208,10 +272,17 @@ def _bound_in(source: Source, kept: ast.AST, region: ast.AST) -> bool:
         binding.role is not Role.PARAMETER
         and not binding.augmented
         and source.within(binding.owner, region)
+        and _every_turn(source, binding, kept)
         and not (isinstance(region, LOOPS) and binding.owner is region)
         and not _accumulates(binding.value, key)
         for binding in source.flow.reaching(kept)
     )
+
+
+def _every_turn(source: Source, binding: Binding, kept: ast.AST) -> bool:
+    """Whether a reset runs whenever what is kept grows, and not only every hundred steps."""
+    taken = source.flow.branches(source.statement(kept))
+    return all(taken.get(node) == arm for node, arm in source.flow.branches(binding.owner).items())
 
 
 def _accumulates(value: ast.AST | None, key: str | None) -> bool:

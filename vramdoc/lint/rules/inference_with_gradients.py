@@ -49,6 +49,23 @@ def predict(net, loader):
     return torch.cat([net(b.to("cuda")).cpu() for b in loader])  # VD302
 """
         ),
+        Example(
+            code="""
+import torch
+import torchvision
+from flask import Flask, request
+
+app = Flask(__name__)
+net = torchvision.models.resnet50(weights="DEFAULT").cuda()
+net.eval()
+
+
+@app.post("/")
+def classify():
+    image = torch.frombuffer(bytearray(request.data), dtype=torch.uint8)
+    return {"class": net(image.view(1, 3, 224, 224).cuda() / 255).argmax().item()}  # VD302
+"""
+        ),
     ),
     good=(
         Example(
@@ -65,6 +82,17 @@ def evaluate(model, loader):
     model.eval()
     with torch.no_grad():
         return [model(x).argmax(1) for x in loader]
+"""
+        ),
+        Example(
+            code="""
+import lightning
+
+
+class Classifier(lightning.LightningModule):
+    def predict_step(self, batch, index):
+        self.net.eval()
+        return self.net(batch)
 """
         ),
         Example(
@@ -137,7 +165,7 @@ def _evaluated_keys(source: Source) -> set[str | None]:
 
 
 def _is_inference(source: Source, call: ast.Call, module: ast.AST, scope: ast.AST) -> bool:
-    if isinstance(scope, DEFINITIONS) and scope.name in _OWN_FORWARD:
+    if isinstance(scope, DEFINITIONS) and _differentiated(source, scope):
         return False
     return (
         is_forward(source, call)
@@ -145,6 +173,15 @@ def _is_inference(source: Source, call: ast.Call, module: ast.AST, scope: ast.AS
         and not _wants_gradients(source, call, scope)
         and not gradients_off(source, call)
     )
+
+
+def _differentiated(source: Source, scope: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether the function is a module's own forward pass, which the caller may differentiate, or one that Lightning runs without gradients."""
+    owner = source.class_of(scope)
+    plain = owner is not None and not any(
+        "Module" in (source.qualname(base) or "") for base in owner.bases
+    )
+    return scope.name in _OWN_FORWARD and not (scope.name == "__call__" and plain)
 
 
 def _module(call: ast.Call) -> ast.AST:
@@ -161,11 +198,19 @@ def _infers(source: Source, call: ast.Call, module: ast.AST, scope: ast.AST) -> 
         other
         for other in source.calls_named("eval", "train")
         if key_of(receiver(other) or other) == key
-        and source.position[other] < source.position[call]
-        and enclosing(source, other) is scope
     ]
-    if modes:
-        last = max(modes, key=lambda other: source.position[other])
+    own = [
+        other
+        for other in modes
+        if enclosing(source, other) is scope and source.position[other] < source.position[call]
+    ]
+    # A module of the file's top level, which the function uses as it is when the file has run.
+    shared = isinstance(module, ast.Name) and not source.flow.is_local(module)
+    settled = own or [
+        other for other in modes if shared and enclosing(source, other) is source.tree
+    ]
+    if settled and (own or len(settled) == len(modes)):
+        last = max(settled, key=lambda other: source.position[other])
         return last_name(last.func) == "eval" or _is_false(last)
     if any(_evaluated(origin.node) for origin in source.flow.origins(module)):
         return True

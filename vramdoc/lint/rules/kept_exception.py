@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from vramdoc.lint.devices import starts_cuda
 from vramdoc.lint.gradients import is_forward, is_module
 from vramdoc.lint.rule import Example, Finding, Rule, at
-from vramdoc.lint.source import Source, last_name
+from vramdoc.lint.source import DEFINITIONS, Source, last_name
 from vramdoc.lint.violation import Level
 
 _TORCH = frozenset(
@@ -154,7 +154,7 @@ def _kept(source: Source, handler: ast.ExceptHandler, *, about_memory: bool) -> 
         for node in ast.walk(statement):
             if isinstance(node, ast.Call) and last_name(node.func) in _STORES:
                 values, kept = [*node.args], getattr(node.func, "value", None)
-                lasting = repeated or about_memory or isinstance(kept, ast.Attribute)
+                lasting = repeated or about_memory or _is_shared(source, kept)
             elif isinstance(node, ast.Assign):
                 values = [node.value]
                 lasting = (repeated and about_memory) or (
@@ -168,6 +168,13 @@ def _kept(source: Source, handler: ast.ExceptHandler, *, about_memory: bool) -> 
                     "the exception keeps its traceback and so every tensor of the frames it passed through; "
                     "keep its text (str, traceback.format_exc) instead",
                 )
+
+
+def _is_shared(source: Source, container: ast.AST | None) -> bool:
+    """Whether a container outlives the call: an attribute, or a variable of the module that a function fills."""
+    if isinstance(container, ast.Name):
+        return source.function(container) is not None and not source.flow.is_local(container)
+    return isinstance(container, ast.Attribute)
 
 
 def _lasts(source: Source, target: ast.expr) -> bool:
@@ -194,7 +201,7 @@ def _holds(value: ast.AST, name: str | None) -> bool:
 
 
 def _retried(source: Source, handler: ast.ExceptHandler) -> Iterator[Finding]:
-    """Calls in the handler of what the ``try`` block called."""
+    """Calls in the handler of what the ``try`` block called, or of the function around it."""
     attempt = source.parents[handler]
     assert isinstance(attempt, ast.Try)
     tried = {
@@ -203,6 +210,9 @@ def _retried(source: Source, handler: ast.ExceptHandler) -> Iterator[Finding]:
         for node in ast.walk(statement)
         if isinstance(node, ast.Call) and (name := _callee(node)) not in _SMALL
     }
+    function = source.function(handler)
+    if isinstance(function, DEFINITIONS):  # embed(batch) again, on half of it
+        tried.add(function.name)
     for statement in handler.body:
         for node in ast.walk(statement):
             if isinstance(node, ast.Call) and _callee(node) in tried:
