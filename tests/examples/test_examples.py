@@ -153,3 +153,45 @@ def test_a_program_that_was_killed_is_said_to_have_been_killed(vramdoc, tmp_path
     assert "The program was ended by SIGKILL, not by an error of its own." in " ".join(
         done.stdout.split()
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "cause", "said"),
+    [
+        ("kept_losses", ["--gpu", "2GiB"], "leak", "34.00 MiB a step"),
+        ("collected_predictions", ["--gpu", "2GiB"], "leak", "31.25 MiB larger each time"),
+        ("growing_cache", ["--gpu", "2GiB"], "kv-growth", "1.00 MiB in each of"),
+        ("ragged_batch", ["--gpu", "2GiB"], "ragged-batch", "[3] at entry 0 and [4] at entry 1"),
+        ("memory_limit", ["--gpu", "4GiB"], "memory-limit", "2.00 GiB (0.5 of 4.00 GiB)"),
+        ("late_setting", ["--gpu", "2GiB"], "conf-ineffective", "late_setting.py:15"),
+        ("refused_setting", ["--gpu", "2GiB"], "conf-error", "was refused"),
+        ("graph_pools", ["--gpu", "2GiB"], "graph-private-pool", "539.88 MiB idle"),
+        ("outside_pytorch", ["--gpu", "4GiB"], "non-pytorch-memory", "outside PyTorch's pool"),
+        ("busy_device", ["--gpu", "4GiB", "--foreign", "3GiB"], "foreign-process", "3.00 GiB of"),
+        ("host_memory", ["--gpu", "2GiB"], "host-oom", "Host memory (RAM) ran out"),
+    ],
+)  # fmt: skip
+def test_each_other_cause_is_found_and_says_the_figure_that_matters(
+    vramdoc, name: str, options: list[str], cause: str, said: str
+) -> None:
+    script = EXAMPLES / f"{name}.py"
+    command = ("--", sys.executable, script)
+    report = diagnosed(vramdoc, "--trials", "0", *options, *command, expect=1)
+    assert report["primary"] == cause
+    assert said in report["headline"]
+
+
+def test_a_masked_assert_is_found_from_the_text_and_the_script(vramdoc, tmp_path: Path) -> None:
+    log = tmp_path / "crash.log"
+    log.write_text(
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`\n"
+    )
+    report = diagnosed(vramdoc, log, EXAMPLES / "ids_above_vocabulary.py", expect=1)
+    assert report["primary"] == "cublas-masked-device-assert"
+    assert "50257" in report["headline"]
+
+
+def test_every_example_is_shown_here() -> None:
+    tests = Path(__file__).read_text(encoding="utf-8")
+    untested = [path.name for path in EXAMPLES.glob("*.py") if path.stem not in tests]
+    assert untested == []

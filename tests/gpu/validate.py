@@ -93,12 +93,12 @@ class Session:
     def sizes(self) -> list[str]:
         path = self.folder / "sizes.py"
         path.write_text(SIZES)
-        recording, _ = record_command(
+        recording = record_command(
             (sys.executable, str(path)),
             gpu=self.gpu,
             root=self.folder / "sizes",
             capture_output=True,
-        )
+        ).recording
         assert recording is not None
         output = recording.output_path.read_text().strip().splitlines()[-1]
         found: dict[str, Any] = json.loads(output)
@@ -113,10 +113,10 @@ class Session:
             path = self.folder / f"random_{seed}.py"
             path.write_text(RANDOM_PROGRAM.format(seed=seed))
             for conf in ("", "expandable_segments:True", "roundup_power2_divisions:4"):
-                recording, _ = record_command(
+                recording = record_command(
                     (sys.executable, str(path)), gpu=self.gpu, alloc_conf=conf,
                     root=self.folder / "random", capture_output=True,
-                )  # fmt: skip
+                ).recording  # fmt: skip
                 rows.append(f"| {seed} | `{conf or 'default'}` | {self.replayed(recording)} |")
         return [
             "| seed | config | recorded events replayed by the simulator |",

@@ -20,8 +20,8 @@ import json, sys
 from pathlib import Path
 from vramdoc.record.command import record_command
 options = json.loads(sys.argv[1])
-recording, code = record_command(sys.argv[2:], root=Path(".vramdoc"), **options)
-sys.exit(code)
+ended = record_command(sys.argv[2:], root=Path(".vramdoc"), **options)
+sys.exit(ended.code)
 """
 
 

@@ -47,7 +47,7 @@ def record(
 
     if every is not None and every <= 0:
         raise UsageError(f"--every {every} is not a positive number of seconds")
-    _recording, code = record_command(
+    ended = record_command(
         tuple(command),
         gpu=gpu,
         alloc_conf=alloc_conf,
@@ -58,4 +58,4 @@ def record(
         stacks=choice("--stacks", stacks, STACKS),
         holders=holders,
     )
-    raise typer.Exit(code)
+    raise typer.Exit(ended.code)

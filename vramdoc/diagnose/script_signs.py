@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
 IDS_BEYOND_VOCABULARY = "VD504"
 SETTING_IN_CALL = "VD007"
+MALFORMED_SETTING = ("VD003", "VD004")
+"""Settings that torch refuses."""
+SETTING_LATE = ("VD001", "VD002")
+"""Settings made after the allocator has read its variable."""
 SETTING_NOT_READ = ("VD001", "VD007", "VD008", "VD009")
 """Settings made too late, inside a call, in a way that does nothing, or without export."""
 

@@ -5,6 +5,7 @@ It decides nothing about memory: which stage runs for which kind of target is al
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,16 +51,32 @@ def examine(request: DiagnoseRequest) -> Report:
 def _examine_run(request: DiagnoseRequest) -> Report:
     """A model, or a program of the person's own: run it once, judge the recording, try fixes by rerun."""
     from vramdoc.evidence.build import case_from_recording
-    from vramdoc.examine.run import command_runner, model_runner
+    from vramdoc.examine.run import NeverUsedGpu, command_runner, model_runner
 
     is_command = request.target.kind == "command"
     runner = command_runner(request) if is_command else model_runner(request)
-    recording = runner.run(request.alloc_conf, {})
+    try:
+        recording = runner.run(request.alloc_conf, {})
+    except NeverUsedGpu as ended:
+        if not ended.output:
+            raise
+        return _report_on_output(request, ended.output)
     case = replace(
         case_from_recording(recording), kind=request.target.kind, name=request.target.name
     )
+    case = _with_sources(case, request)
     report = _report(request, case, trial=runner.trial(recording), recording=recording)
     return replace(report, notes=(*runner.notes, *report.notes)) if runner.notes else report
+
+
+def _report_on_output(request: DiagnoseRequest, output: bytes) -> Report:
+    """A command that failed before it used the GPU is judged by what it printed, as a crash text would be."""
+    from vramdoc.evidence.build import case_from_crash_text
+
+    case = case_from_crash_text(io.BytesIO(output), name=request.target.name)
+    note = "The program failed before it used a GPU through PyTorch: this is judged from what it printed."
+    report = _report(request, _with_sources(case, request), trial=None)
+    return replace(report, notes=(note, *report.notes))
 
 
 def _case_of_text(request: DiagnoseRequest) -> Case:
@@ -69,7 +86,13 @@ def _case_of_text(request: DiagnoseRequest) -> Case:
         if request.stdin is None:
             raise UnreadableInput("there is nothing on standard input", "pipe a crash text into -")
         return case_from_crash_text(request.stdin, name="-")
-    case = case_from_crash_text(request.target.path, name=request.target.name)
+    return _with_sources(
+        case_from_crash_text(request.target.path, name=request.target.name), request
+    )
+
+
+def _with_sources(case: Case, request: DiagnoseRequest) -> Case:
+    """``case`` with what lint finds in the program's own script. It is read, not run."""
     if not request.target.sources:
         return case
     from vramdoc.lint import check_paths

@@ -43,7 +43,7 @@ def replay_trial(case: Case) -> Trial | None:
         run=run,
         can_change_workload=False,
         before=before,
-        reached="every recorded request now succeeds, the one that failed too (what the program would ask for next is not recorded)",
+        reached="the request that failed is now served (a replay ends there)",
         note=confidence(recording, how),
     )
 

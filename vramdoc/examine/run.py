@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from vramdoc.record.recording import Manifest, Recording
 
 
+class NeverUsedGpu(ChildProblem):
+    """The command ended before any of its processes used a GPU through PyTorch. What it printed may still say why it failed."""
+
+    def __init__(self, name: str, *, failed: bool, output: bytes) -> None:
+        super().__init__(
+            f"{name} left no recording: it never used a GPU through PyTorch",
+            "give the command that does, for example: -- python train.py",
+        )
+        self.output = output if failed else b""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
     """Does one piece of work on one device, any number of times."""
@@ -91,7 +102,7 @@ def command_runner(request: DiagnoseRequest) -> Runner:
     def run(alloc_conf: str, _changes: Mapping[str, Any]) -> Recording:
         from vramdoc.record.command import record_command
 
-        recording, _code = record_command(
+        ended = record_command(
             request.argv,
             gpu=gpu,
             alloc_conf=alloc_conf,
@@ -99,12 +110,9 @@ def command_runner(request: DiagnoseRequest) -> Runner:
             foreign_bytes=request.foreign_bytes,
             capture_output=True,
         )
-        if recording is None:
-            raise ChildProblem(
-                f"{request.target.name} left no recording: it never used a GPU through PyTorch",
-                "give the command that does, for example: -- python train.py",
-            )
-        return recording
+        if ended.recording is None:
+            raise NeverUsedGpu(request.target.name, failed=ended.code != 0, output=ended.output)
+        return ended.recording
 
     return Runner(
         run=run,

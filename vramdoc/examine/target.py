@@ -37,7 +37,7 @@ class Target:
     paths: tuple[Path, ...] = ()
     """Of ``snapshots``, in the order of their ranks."""
     sources: tuple[Path, ...] = ()
-    """Beside a crash text: the scripts that printed it. They are read, never run."""
+    """The scripts beside a crash text, or the one that a command starts: read by lint, whose findings are evidence."""
 
     @property
     def name(self) -> str:
@@ -120,7 +120,12 @@ def _script_beside(target: Target) -> tuple[Path, ...]:
 def command_target(argv: Sequence[str]) -> Target:
     """A program that the person typed, named after its script: ``python train.py --lr 1`` is ``train.py``."""
     scripts = [word for word in argv[1:] if word.endswith((".py", ".sh"))]
-    return Target(kind="command", path=None, label=Path(scripts[0] if scripts else argv[0]).name)
+    return Target(
+        kind="command",
+        path=None,
+        label=Path(scripts[0] if scripts else argv[0]).name,
+        sources=tuple(Path(word) for word in scripts[:1] if _is_script(word)),
+    )
 
 
 def _folder_kind(path: Path) -> str:

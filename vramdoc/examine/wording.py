@@ -10,6 +10,7 @@ from vramdoc.diagnose.verdict import Outcome, Verdict
 from vramdoc.examine.figures import figures
 from vramdoc.facts import Fact
 from vramdoc.prescribe.prescription import Prescription
+from vramdoc.record.manifest import ExitKind
 from vramdoc.report.contents import HEALTHY, UNDECIDED, Report, leading
 from vramdoc.units import format_bytes
 
@@ -55,8 +56,8 @@ def compose(
 def _headline(primary: str, verdicts: Sequence[Verdict], facts: Sequence[Fact], case: Case) -> str:
     if primary == HEALTHY:
         return _healthy(facts, case)
-    if primary == UNDECIDED and (killed := _killed(case)):
-        return killed
+    if primary == UNDECIDED and (ended := _killed(case) or _raised(case)):
+        return ended
     found = leading(verdicts, primary)
     if found is None:
         return "The cause cannot be told from this. See below for what would decide it."
@@ -71,6 +72,16 @@ def _killed(case: Case) -> str:
     name = next((s.name for s in signal.Signals if s.value == number), f"signal {number}")
     told = " ".join(note for note in case.manifest.notes if name in note)
     return f"The program was ended by {name}, not by an error of its own. {told}".strip()
+
+
+def _raised(case: Case) -> str:
+    """The error that ended the program and that no rule knows; empty where there is none."""
+    if case.manifest is None or case.manifest.exit.kind is not ExitKind.EXCEPTION:
+        return ""
+    ending = case.manifest.exit
+    message = next(iter((ending.message or "").strip().splitlines()), "")
+    said = f"{ending.exception_type}: {message}" if message else ending.exception_type
+    return f"The program ended with {said or 'an error'}, which no rule here knows: nothing points at memory."
 
 
 def _healthy(facts: Sequence[Fact], case: Case) -> str:

@@ -59,7 +59,7 @@ def _fitting(verdict: Verdict, around: Circumstances) -> Iterator[Remedy]:
 
 
 def _prescription(remedy: Remedy, around: Circumstances, case: Case) -> Prescription:
-    conf = corrected_setting(case) if remedy.corrects_setting else _alloc_conf(remedy, around)
+    conf = _alloc_conf(remedy, around, case)
     return Prescription(
         id=remedy.id,
         title=remedy.title,
@@ -67,7 +67,7 @@ def _prescription(remedy: Remedy, around: Circumstances, case: Case) -> Prescrip
         serves=remedy.serves,
         risk=remedy.risk,
         limits=remedy.limits,
-        alloc_conf=conf,
+        alloc_conf=None if remedy.settings_from else conf,
         workload_change=remedy.workload_change,
         snippets=_snippets(remedy, conf, around, case),
         verification=Verification(
@@ -78,8 +78,12 @@ def _prescription(remedy: Remedy, around: Circumstances, case: Case) -> Prescrip
     )
 
 
-def _alloc_conf(remedy: Remedy, around: Circumstances) -> str | None:
-    """The whole string to set: what is in force already, less what the change makes pointless."""
+def _alloc_conf(remedy: Remedy, around: Circumstances, case: Case) -> str | None:
+    """The whole string to set: what is in force already, less what the change makes pointless, or what the case itself meant to set."""
+    if remedy.settings_from == "refused":
+        return corrected_setting(case)
+    if remedy.settings_from == "not in force":
+        return around.set_in_vain
     accepted = remedy.settings_since <= (around.oldest_release or (2, 0))
     if not remedy.settings or not accepted:
         return None
@@ -163,6 +167,8 @@ def _idle_gpu(case: Case) -> str:
 def _why_not_tried(case: Case, conf: str | None, remedy: Remedy) -> str:
     if case.manifest is None and case.snapshot is None and case.oom_snapshot is None:
         return "from a text alone nothing can be run or replayed"
+    if remedy.settings_from:
+        return "whether a setting is in force is a question to torch itself"
     if conf is None and not remedy.workload_change:
         return "this is a change outside the allocator's settings, which only you can make"
     if conf is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from vramdoc.diagnose.kept import keepers
 from vramdoc.diagnose.regrown import is_cache
+from vramdoc.diagnose.script_signs import SETTING_LATE, violation
 from vramdoc.diagnose.settings import entries, release_of
 from vramdoc.diagnose.shortage import Situation, shortage
 from vramdoc.evidence.case import Case
@@ -52,6 +53,10 @@ class Circumstances:
     has_limit: bool
     pending: bool
     is_segfault: bool
+    set_late: bool
+    """A setting was made after the allocator had read its variable."""
+    set_in_vain: str | None
+    """That setting, where a recording holds it."""
     collects: bool
     """A tensor is concatenated onto that is no KV cache."""
     keepers: frozenset[str] | None
@@ -76,6 +81,7 @@ def circumstances(case: Case) -> Circumstances:
     backend = case.oom.extra.get("backend") if case.oom is not None else None
     variable = log.signs.get("alloc-conf-variable") if log is not None else None
     pending = case.oom.extra.get("pending") if case.oom is not None else None
+    in_vain = _set_in_vain(case)
     return Circumstances(
         platform=_platform(case),
         release=release_of(newest),
@@ -98,12 +104,23 @@ def circumstances(case: Case) -> Circumstances:
         has_limit=found is not None and found.balance.allowed is not None,
         pending=pending is not None and bool(pending.value),
         is_segfault=log is not None and log.first("segfault") is not None,
+        set_late=in_vain is not None or violation(case, *SETTING_LATE) is not None,
+        set_in_vain=in_vain,
         collects=any(not is_cache(part, case) for part in case.regrowth),
         keepers=None
         if case.holders is None
         else frozenset(_how_kept(held) for held in keepers(case)),
         host=frozenset(_host_stores(case)),
     )
+
+
+def _set_in_vain(case: Case) -> str | None:
+    """What the environment of a recording says and its snapshot does not, as an allocator setting that was made too late."""
+    snapshot = case.oom_snapshot or case.snapshot
+    wanted = case.manifest.environment.get(_variable_in_use(case)) if case.manifest else None
+    if not wanted or snapshot is None or not snapshot.allocator_settings:
+        return None
+    return wanted if entries(wanted) != entries(snapshot.alloc_conf) else None
 
 
 def _host_stores(case: Case) -> Iterator[str]:
@@ -208,6 +225,7 @@ CONDITIONS: Mapping[str, Callable[[Circumstances], bool]] = {
     "shared-memory": lambda c: c.is_segfault or "spawn" in c.signs,
     "segfault": lambda c: c.is_segfault,
     "pending": lambda c: c.pending,
+    "set-late": lambda c: c.set_late,
     "collects": lambda c: c.collects,
     # Where nobody knows what keeps it, the usual reason comes first.
     "keeps-graph": lambda c: not c.keepers or "graph" in c.keepers,

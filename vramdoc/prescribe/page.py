@@ -65,7 +65,11 @@ class Page:
             lines += ["", f"{bold}{section.heading}{plain}"]
             if section.text:
                 lines += textwrap.wrap(
-                    section.text, width - 2, initial_indent="  ", subsequent_indent="  "
+                    section.text,
+                    width - 2,
+                    initial_indent="  ",
+                    subsequent_indent="  ",
+                    break_on_hyphens=False,
                 )
             for item in section.items:
                 lines += textwrap.wrap(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +33,8 @@ class Remedy:
     """First release that accepts ``settings``; before it, or where nobody knows the release, the other forms serve."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Other environment variables. They, ``command_line`` and ``check`` may name figures of the case in braces (``catalogue``)."""
-    corrects_setting: bool = False
-    """The settings are what a refused string in the case meant."""
+    settings_from: Literal["", "refused", "not in force"] = ""
+    """Where the settings come from, if from the case: what a refused string meant, or what was set in vain."""
     python: str = ""
     """Program lines, with a comment that says where they belong."""
     command_line: str = ""

@@ -15,6 +15,7 @@ from vramdoc.diagnose.answers import (
     undecided,
 )
 from vramdoc.diagnose.rule import Rule
+from vramdoc.diagnose.script_signs import MALFORMED_SETTING, source_line, violation
 from vramdoc.diagnose.settings import FORMER, introduced, nearest_key
 from vramdoc.diagnose.verdict import Confidence, Verdict
 from vramdoc.evidence.case import Case
@@ -54,11 +55,16 @@ def judge(case: Case) -> Verdict:
         return replace(verdict := _unknown_key(incident), notes=(*verdict.notes, *banner))
     key = incident.readings.get("key")
     rule = _VALUES.get(incident.wording) or " ".join(incident.text.split())
+    written = violation(case, *MALFORMED_SETTING)
+    line = [source_line(written)] if written is not None else []
     return confirmed(
         ID,
         f"The allocator setting was refused: {rule}.",
-        [cite(key, "key") if key else quote(incident)],
-        notes=[_NOTHING_ALLOCATED],
+        [cite(key, "key") if key else quote(incident), *line],
+        notes=[
+            *(f"{fact.where.split(' ')[0]}: {fact.value}." for fact in line),
+            _NOTHING_ALLOCATED,
+        ],
     )
 
 

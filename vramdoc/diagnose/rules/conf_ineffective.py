@@ -193,7 +193,7 @@ RULE = Rule(
         "torch's warnings; a variable name against the release (PYTORCH_ALLOC_CONF is read by CUDA from 2.10 on, although 2.9 already advises it); in a recording the environment against the allocator_settings of the snapshot; options that ignore each other."
     ),
     not_to_confuse_with='conf-error. A setting made after "import torch" but before the first use of CUDA usually works: it is read lazily.',
-    remedies=("RX-ENVNAME", "RX-CONFFIX"),
+    remedies=("RX-SETEARLY", "RX-ENVNAME", "RX-CONFFIX"),
     references=("allocator-spec 6.1, 6.2, 6.4", "pytorch#92074, #183387"),
     judge=judge,
 )

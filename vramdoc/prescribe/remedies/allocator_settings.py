@@ -45,6 +45,19 @@ ALLOCATOR_SETTINGS: tuple[Remedy, ...] = (
         check="python -c 'import torch; torch.zeros(1).cuda(); print(torch._C._accelerator_getAllocatorSettings())'",
     ),
     Remedy(
+        id="RX-SETEARLY",
+        title="Set it before torch is imported",
+        change="Move the setting above every import of torch, or better into the environment that starts the program.",
+        serves=("conf-ineffective",),
+        effect="The setting is in force.",
+        risk="None.",
+        verify="probe: torch._C._accelerator_getAllocatorSettings() (torch 2.10 and newer) prints it",
+        limits="The allocator reads its variable once, when CUDA is first used.",
+        settings_from="not in force",
+        check="python -c 'import torch; torch.zeros(1).cuda(); print(torch._C._accelerator_getAllocatorSettings())'",
+        needs=("set-late",),
+    ),
+    Remedy(
         id="RX-CONFFIX",
         title="Correct the setting",
         change="Write entries as key:value, separated by commas, with keys that this torch knows.",
@@ -52,7 +65,7 @@ ALLOCATOR_SETTINGS: tuple[Remedy, ...] = (
         effect="torch starts, and the setting is in force.",
         risk="None.",
         verify="probe: vramdoc explain reads the string as the release does",
-        corrects_setting=True,
+        settings_from="refused",
         check="vramdoc explain '{setting}'",
     ),
     Remedy(
