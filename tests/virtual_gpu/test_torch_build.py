@@ -1,6 +1,7 @@
 """Finding torch without importing it, and saying what to install or use instead."""
 
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,12 @@ def test_another_interpreter_may_be_meant(tmp_path: Path) -> None:
     assert installed_version(str(python)) == "2.12.1+cu130"
     with pytest.raises(MissingDependency, match="is not a Python that runs"):
         find_torch(str(tmp_path / "absent"), **here)
+
+
+def test_an_interpreter_without_torch_is_named(tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    venv.create(bare, with_pip=False, symlinks=True)
+    with pytest.raises(MissingDependency) as caught:
+        find_torch(str(bare / "bin" / "python"))
+    assert str(bare) in caught.value.message
+    assert "-m pip install" in caught.value.hint

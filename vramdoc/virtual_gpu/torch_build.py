@@ -10,6 +10,7 @@ import ast
 import json
 import platform
 import re
+import shutil
 import subprocess
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -69,7 +70,7 @@ def find_torch(
         )
     directory = _torch_directory(python_executable)
     if directory is None:
-        raise MissingDependency("torch is not installed, so no model can be run", _INSTALL)
+        raise _no_torch(python_executable)
     return read_build(directory)
 
 
@@ -82,8 +83,19 @@ def installed_version(python_executable: str | None = None) -> str:
     directory = _torch_directory(python_executable)
     version = _assigned_strings(directory / "version.py").get("__version__") if directory else None
     if version is None:
-        raise MissingDependency("torch is not installed, so no model can be run", _INSTALL)
+        raise _no_torch(python_executable)
     return version
+
+
+def _no_torch(python_executable: str | None) -> MissingDependency:
+    """Says which interpreter was asked: the one on the path is often not the one that has torch."""
+    if python_executable is None:
+        return MissingDependency("torch is not installed, so no model can be run", _INSTALL)
+    found = shutil.which(python_executable) or python_executable
+    return MissingDependency(
+        f"{python_executable} ({found}) has no torch",
+        f"name the Python that has it, or {found} -m {_INSTALL}",
+    )
 
 
 def read_build(directory: Path) -> TorchBuild:
