@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramdoc.crashlog import parse
+from vramdoc.crashlog import parse, signals
 
 CUBLAS = "RuntimeError: CUDA error: CUBLAS_STATUS_{} when calling `{}`"
 MESSAGES = [
@@ -106,6 +106,17 @@ MESSAGES = [
     ("  exitcode  : -9 (pid: 99)", "killed", {}),
     ("subprocess.CalledProcessError: Command 'x' died with <Signals.SIGKILL: 9>.", "killed", {}),
     ("./run.sh: line 3:  4242 Killed                  python train.py", "killed", {}),
+    ("/bin/sh: line 1: 51 Killed python -u train.py", "killed", {}),
+    ("[1]+  Killed                  python train.py", "killed", {}),
+    ("[1]    48213 killed     python3 train.py", "killed", {}),
+    ("zsh: killed     python3 train.py", "killed", {}),
+    ("Killed: 9", "killed", {}),
+    ("OSError: [Errno 12] 无法分配内存", "host-oom", {}),
+    ("RuntimeError: unable to mmap 4096 bytes from file </data/a.bin>: Невозможно выделить память (12)", "host-oom", {"requested": 4096}),
+    ("RuntimeError: unable to open shared memory object </torch_77_2> in read-write mode: 设备上没有空间 (28)", "shm-full", {}),
+    ("RuntimeError: DataLoader worker (pid 77) is killed by signal: 已杀死. ", "host-oom", {}),
+    ("RuntimeError: DataLoader worker (pid 77) is killed by signal: Bus-Zugriffsfehler. It is possible", "shm-full", {}),
+    ("バスエラー (コアダンプ)", "shm-full", {}),
 ]  # fmt: skip
 
 
@@ -169,6 +180,29 @@ def test_a_view_out_of_bounds_gives_both_sizes_in_bytes():
     assert (incident.readings["needed"].value, incident.readings["owned"].value) == (32, 16)
 
 
+@pytest.mark.parametrize("word", signals.KILLED)
+@pytest.mark.parametrize(
+    "console",
+    [
+        "{}",
+        "[1]+  {}               python train.py",
+        "run.sh: line 3: 4711 {}     python train.py",
+        "run.sh: 第 3 行： 4711 {}     python train.py",
+        "run.sh: 3. sor: 4711 {}     python train.py",
+        "run.sh : ligne 3 : 4711 {}     python train.py",
+    ],
+)
+def test_a_kill_is_recognised_in_the_language_of_the_shell(word: str, console: str):
+    (incident,) = parse(f"epoch 3\n{console.format(word)}\n$ \n").incidents
+    assert (incident.kind, word in incident.text) == ("killed", True)
+
+
+@pytest.mark.parametrize("word", signals.BUS_ERROR)
+def test_a_bus_error_is_recognised_in_the_language_of_the_shell(word: str):
+    (incident,) = parse(f"epoch 3\n{word} (core dumped)\n").incidents
+    assert incident.kind == "shm-full"
+
+
 PROSE = [
     "I ran out of memory yesterday and bought a larger card.",
     "The worker was assigned to rank 3 and the memory pool is 12 GiB large; 4 GiB free.",
@@ -179,6 +213,10 @@ PROSE = [
     "the process exited with code 1",
     "CUDA_HOME is not set; using the default compiler. 137 tests passed, -9 lines changed.",
     "Killed two birds with one stone.",
+    "Round 2: 15 Killed",
+    "O processo foi Morto ontem por mim.",
+    "wandb: 旧任务已杀死 3 个",
+    "RuntimeError: unable to open shared memory object </torch_77_2> in read-write mode: Too many open files (24)",
 ]
 
 

@@ -13,6 +13,7 @@ from functools import cache
 
 from vramdoc.crashlog.incident import Incident
 from vramdoc.crashlog.readings import readings_of
+from vramdoc.crashlog.signals import BUS_ERROR, KILLED, any_of, told_by_a_shell
 from vramdoc.crashlog.sizes import SIZE
 
 
@@ -164,13 +165,16 @@ _CONFIG = (
     _w("conf-renamed", "renamed", "PYTORCH_CUDA_ALLOC_CONF is deprecated", r"PYTORCH_CUDA_ALLOC_CONF is deprecated"),
 )  # fmt: skip
 
+_WORKER = r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\)"
+
 _HOST = (
     _w("host-oom", "cpu-allocator", "you tried to allocate", r"(?:DefaultCPUAllocator|CPUAllocator)?[^\n]{0,60}(?:can't allocate memory|not enough memory): you tried to allocate (?P<requested>\d+ bytes)"),
     _w("host-oom", "cpu-allocator", "Buy new RAM", r"not enough memory: you tried to allocate (?P<requested>\d+ ?[KMGT]?B)\. Buy new RAM"),
     _w("host-oom", "cpu-allocator", "DefaultCPUAllocator", r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)"),
     _w("host-oom", "numpy", "Unable to allocate", rf"Unable to allocate (?P<requested>{SIZE}) for an array with shape"),
     _w("host-oom", "python", "MemoryError", r"^(?:\w+\.)*MemoryError\b"),
-    _w("host-oom", "errno-12", "Cannot allocate memory", r"(?:\[Errno 12\] |unable to mmap (?P<requested>\d+ bytes) from file <[^>]{1,400}>: )Cannot allocate memory"),
+    _w("host-oom", "errno-12", "[Errno 12]"),
+    _w("host-oom", "errno-12", "unable to mmap", r"unable to mmap (?P<requested>\d+ bytes) from file <[^>]{1,400}>: (?:Cannot allocate memory|[^()]{1,80} \(12\))"),
     _w("host-oom", "mmap", "tried to mmap", rf"unable to mmap memory: you tried to mmap (?P<requested>{SIZE})"),
     _w("host-oom", "bad-alloc", "std::bad_alloc"),
     _w("host-oom", "winerror-1455", "1455", r"(?:\[WinError|os error|error code:?|WinError) ?1455\b"),
@@ -182,7 +186,7 @@ _HOST = (
     _w("host-oom", "ray", "node running low on memory", r"killed due to the node running low on memory"),
     _w("host-oom", "slurm", "kill event", r"[Dd]etected \d+ oom[-_]kill event"),
     _w("host-oom", "slurm", "Out Of Memory", r"srun: error: [^\n:]{1,80}: tasks? [\d,-]+: Out Of Memory"),
-    _w("host-oom", "worker-killed", "is killed by signal: Killed", r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) is killed by signal: Killed"),
+    _w("host-oom", "worker-killed", "is killed by signal: ", rf"{_WORKER} is killed by signal: {any_of(KILLED)}"),
     _w("host-oom", "evicted", "low on resource", r"low on resource: memory"),
     _w("stopped", "evicted", "low on resource", r"low on resource: (?!memory)[\w-]{1,40}"),
     _w("stopped", "time-limit", "DUE TO TIME LIMIT"),
@@ -190,15 +194,17 @@ _HOST = (
     _w("stopped", "cancelled", "CANCELLED AT", r"\*\*\* (?:JOB|STEP) \S{1,40} ON \S{1,80} CANCELLED AT \S{1,40} \*\*\*"),
     _w("stopped", "probe", "probe", r"[Ll]iveness probe failed|failed liveness probe"),
     _w("shm-full", "bus-error-worker", "bus error encountered in worker", r"Unexpected bus error encountered in worker"),
-    _w("shm-full", "bus-error-signal", "signal: Bus error", r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) is killed by signal: Bus error"),
+    _w("shm-full", "bus-error-signal", "is killed by signal: ", rf"{_WORKER} is killed by signal: {any_of(BUS_ERROR)}"),
     _w("shm-full", "shm-alloc", "unable to allocate shared memory(shm)", r"unable to allocate shared memory\(shm\)[^\n]{0,200}"),
-    _w("shm-full", "shm-open", "unable to open shared memory object", r"unable to open shared memory object [^\n]{0,200}(?:No space left|Cannot allocate)"),
-    _w("shm-full", "bus-error", "Bus error", r"^(?:[^\n]{0,80}: line \d+:\s+\d+ )?Bus error\b"),
+    _w("shm-full", "shm-open", "unable to open shared memory object", r"unable to open shared memory object [^()]{0,200}?(?:No space left|Cannot allocate|\((?:12|28)\))"),
+    *(_w("shm-full", "bus-error", word, told_by_a_shell(word)) for word in BUS_ERROR),
     _w("shm-full", "shm-write", "unable to write to file </torch_", r"unable to write to file </torch_"),
     _w("killed", "exit-137", "137", r"(?i:exit(?:ed)?(?: with)?(?: (?:error )?(?:code|status))?|exit_?code|return(?:ed)?[ _]?code|returned non-zero exit status)\s*[:=]?\s*\(?137\b"),
     _w("killed", "signal-9", "-9", r"(?:exit_?code|return(?:ed)?[ _]?code|exit(?:ed)? with (?:code|status)|exits with return code)\s*[:=]?\s*\(?-9\b"),
     _w("killed", "sigkill", "SIGKILL", r"(?:Signal 9 \(SIGKILL\)|Signals\.SIGKILL|terminated by signal SIGKILL|received SIGKILL)"),
-    _w("killed", "shell", "Killed", r"^(?:[^\n]{0,80}: line \d+:\s+\d+ )?Killed(?:\s*$|\s{2,}\S|\s+python)"),
+    *(_w("killed", "shell", word, told_by_a_shell(word)) for word in KILLED),
+    _w("killed", "shell", "zsh: killed"),
+    _w("killed", "shell", " killed ", r"^\[\d+\] +(?:[+-] +)?\d+ killed +\S"),
     _w("killed", "worker-lost", "orker unexpectedly exits", r"Worker unexpectedly exits with a connection error"),
     _w("killed", "worker-lost", "died unexpectedly", r"The (?:actor|worker) died unexpectedly before finishing this task"),
     _w("killed", "launcher", "Killing subprocess", r"sigkill_handler\] Killing subprocess (?P<pid>\d+)"),
