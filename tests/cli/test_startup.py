@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,9 +36,19 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     "arguments", [["--help"], ["--version"], ["diagnose", "--help"], ["lint", "--help"]]
 )
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
-    code = (
+    assert not modules_after(command(arguments)) & set(HEAVY)
+
+
+def test_a_crash_text_pays_for_no_reader_of_snapshots(tmp_path: Path) -> None:
+    """Each of these alone takes a third of the time that diagnosing a text may take."""
+    crash = tmp_path / "crash.log"
+    crash.write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+    assert not modules_after(command(["diagnose", str(crash)])) & {*HEAVY, "pydantic"}
+
+
+def command(arguments: list[str]) -> str:
+    return (
         f"sys.argv = ['vramdoc', *{arguments!r}]\n"
         "from vramdoc.__main__ import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass"
     )
-    assert not modules_after(code) & set(HEAVY)

@@ -13,7 +13,7 @@ from vramdoc.diagnose.failing import size
 from vramdoc.diagnose.shortage import shortage
 from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
 from vramdoc.evidence.case import Case
-from vramdoc.evidence.origin import source_of
+from vramdoc.evidence.source import source_of
 from vramdoc.facts import Fact
 from vramdoc.record.holders import HolderKind
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from vramdoc.allocator.sizes import SMALL_SIZE, allocation_size
 from vramdoc.evidence.measure import DEFAULT_POOL, fragmentation
 from vramdoc.evidence.oom import OomAnatomy
-from vramdoc.evidence.origin import device_of_interest, rows_of, source_of, trace_of
+from vramdoc.evidence.origin import device_of_interest, rows_of, trace_of
 from vramdoc.evidence.pages import large_segment_size
+from vramdoc.evidence.source import source_of
 from vramdoc.facts import Fact, Source
 
 if TYPE_CHECKING:

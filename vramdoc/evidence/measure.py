@@ -13,8 +13,9 @@ import numpy as np
 
 from vramdoc.allocator.sizes import MIN_BLOCK, SMALL_SIZE
 from vramdoc.evidence.fragmentation import Fragmentation, GroupUse
-from vramdoc.evidence.origin import rows_of, source_of, trace_of
+from vramdoc.evidence.origin import rows_of, trace_of
 from vramdoc.evidence.pages import page_bytes, whole_pages
+from vramdoc.evidence.source import source_of
 from vramdoc.evidence.timeline import LEVELS, timeline
 from vramdoc.evidence.usage import Levels, Usage
 

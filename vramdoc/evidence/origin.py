@@ -1,4 +1,4 @@
-"""Which device to look at, and by what its figures were measured. Two small questions that every measure asks first."""
+"""Which device to look at, and what was recorded for it: what every measure of a snapshot asks first."""
 
 from __future__ import annotations
 
@@ -7,21 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vramdoc.facts import Source
 from vramdoc.snapshot.model import ACTIONS, Trace
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from vramdoc.record.manifest import Manifest
     from vramdoc.snapshot.model import Snapshot
-
-
-def source_of(manifest: Manifest | None) -> Source:
-    """By what a run's figures were measured; a snapshot without a manifest was handed to us and is only read."""
-    if manifest is None or manifest.device is None:
-        return Source.READ
-    return Source.VIRTUAL_GPU if manifest.device.kind == "virtual" else Source.MEASURED
 
 
 def trace_of(snapshot: Snapshot, device: int) -> Trace:

@@ -70,7 +70,7 @@ def _anatomy(oom: OomAnatomy) -> Iterator[Fact]:
 
 
 def _run(manifest: Manifest) -> Iterator[Fact]:
-    from vramdoc.evidence.origin import source_of
+    from vramdoc.evidence.source import source_of
 
     source = source_of(manifest)
     device = manifest.device
