@@ -115,6 +115,8 @@ def starts_cuda(source: Source, call: ast.Call) -> bool:
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     if method == "cuda" and receiver(call) is not None and not name.startswith("torch."):
         return True
+    if method == "prepare" and _is_accelerator(source, receiver(call)):
+        return True
     if method == "to" and call.args:
         return _device_argument(source, call.args[0]) or bool(
             cuda(source, argument(call, "device"))
@@ -130,6 +132,14 @@ def starts_cuda(source: Source, call: ast.Call) -> bool:
     return any(
         _device_argument(source, argument(call, keyword))
         for keyword in ("device", "device_map", "map_location")
+    )
+
+
+def _is_accelerator(source: Source, node: ast.AST | None) -> bool:
+    """Whether ``node`` is an Accelerator of accelerate: its ``prepare`` moves the model to the GPU."""
+    return node is not None and any(
+        isinstance(o.node, ast.Call) and source.qualname(o.node.func) == "accelerate.Accelerator"
+        for o in source.flow.origins(node)
     )
 
 

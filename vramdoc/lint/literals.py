@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from vramdoc.lint.bindings import Role
+from vramdoc.lint.containers import put_into
 from vramdoc.lint.source import argument, receiver
 
 if TYPE_CHECKING:
@@ -130,11 +131,61 @@ def _format(text: str, shown: list[str], named: Mapping[str, str]) -> str:
 def _joined(source: Source, separator: str, node: ast.AST, depth: int) -> str | None:
     for origin in source.flow.origins(node):
         if isinstance(origin.node, (ast.List, ast.Tuple)) and origin.role is Role.VALUE:
-            return separator.join(_shown(source, element, depth) for element in origin.node.elts)
+            elements = [*origin.node.elts, *_appended(source, node)]
+            return separator.join(_shown(source, element, depth) for element in elements)
         if isinstance(origin.node, (ast.GeneratorExp, ast.ListComp)):
+            entries = _entries(source, origin.node, depth)
+            if entries is not None:
+                return separator.join(entries)
             inner = texts(source, origin.node.elt, depth)
             return inner[0] if len(inner) == 1 else None
     return None
+
+
+def _appended(source: Source, node: ast.AST) -> list[ast.expr]:
+    """What was certainly appended to a list before it is joined."""
+    taken = source.flow.branches(source.statement(node))
+    return [
+        value
+        for value in put_into(source, node)
+        if source.position[value] < source.position[node]
+        and all(taken.get(up) == arm for up, arm in source.flow.branches(value).items())
+        and next(source.loops(value), None) is None
+    ]
+
+
+def _entries(source: Source, made: ast.GeneratorExp | ast.ListComp, depth: int) -> list[str] | None:
+    """The texts of ``f"{key}:{value}" for key, value in options.items()``, where the options are written out."""
+    loop = made.generators[0]
+    items = receiver(loop.iter) if isinstance(loop.iter, ast.Call) else None
+    names = [n.id for n in getattr(loop.target, "elts", ()) if isinstance(n, ast.Name)]
+    if not isinstance(made.elt, ast.JoinedStr) or items is None or len(names) != 2 or loop.ifs:
+        return None
+    options = [o.node for o in source.flow.origins(items) if isinstance(o.node, ast.Dict)]
+    if len(options) != 1 or None in options[0].keys:
+        return None
+    entries: list[str] = []
+    for pair in zip(options[0].keys, options[0].values, strict=True):
+        row = dict(zip(names, pair, strict=True))
+        entries.append(
+            "".join(
+                str(part.value)
+                if isinstance(part, ast.Constant)
+                else _shown(source, _in_row(part, row), depth)
+                for part in made.elt.values
+            )
+        )
+    return entries
+
+
+def _in_row(part: ast.expr, row: Mapping[str, ast.expr | None]) -> ast.expr:
+    """The expression that a placeholder stands for in one turn of the comprehension."""
+    name = (
+        part.value.id
+        if isinstance(part, ast.FormattedValue) and isinstance(part.value, ast.Name)
+        else ""
+    )
+    return row.get(name) or part
 
 
 def number(source: Source, node: ast.AST | None, depth: int = _DEPTH) -> float | int | None:

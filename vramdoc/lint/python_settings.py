@@ -97,10 +97,27 @@ def _assigned(source: Source) -> Iterator[Setting]:
                 if isinstance(node, ast.AugAssign):
                     for text in _values(source, value):
                         yield from _literal(name, HOLE + text, node, reach)
-                else:
+                elif not _was_set_before(source, value):
                     yield from _setting(source, name, value, node, reach)
             if not names and reach is Reach.PROCESS:
                 yield from _copied(source, target.slice, node)
+
+
+def _was_set_before(source: Source, value: ast.AST) -> bool:
+    """Whether a value is what the environment held: ``os.environ[name] = old`` puts it back."""
+    origins = source.flow.origins(value)
+    return bool(origins) and all(_reads_environment(source, origin.node) for origin in origins)
+
+
+def _reads_environment(source: Source, node: ast.AST) -> bool:
+    if isinstance(node, ast.Subscript):
+        return is_environment(source, node.value)
+    if not isinstance(node, ast.Call) or len(node.args) > 2:
+        return False
+    defaults = node.args[1:]
+    plain = all(isinstance(d, ast.Constant) and d.value in {None, ""} for d in defaults)
+    reads = source.qualname(node.func) == "os.getenv" or is_environment(source, receiver(node))
+    return plain and reads
 
 
 def _literal(name: str, value: str, place: ast.expr | ast.stmt, reach: Reach) -> Iterator[Setting]:

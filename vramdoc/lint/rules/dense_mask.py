@@ -172,5 +172,7 @@ def _is_mask(source: Source, call: ast.Call) -> bool:
     if any(_MASK.search(key_of(target) or "") for target in targets(source, call)):
         return True
     return any(
-        isinstance(up, ast.keyword) and up.arg == "attn_mask" for up in source.ancestors(call)
+        (isinstance(up, ast.keyword) and up.arg == "attn_mask")
+        or (isinstance(up, ast.Call) and last_name(up.func) in {"tril", "triu"})
+        for up in source.ancestors(call)
     )

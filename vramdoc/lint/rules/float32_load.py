@@ -76,6 +76,8 @@ _FLOAT32_FAMILIES = re.compile(
     re.IGNORECASE,
 )
 """Whose published weights are float32, so that nothing is doubled."""
+_OFFLOADS = frozenset({"enable_model_cpu_offload", "enable_sequential_cpu_offload"})
+"""Methods of diffusers' pipelines that bring their parts to the GPU one by one."""
 _CASTS = frozenset({"half", "bfloat16", "to_empty", "float8"})
 
 
@@ -153,7 +155,7 @@ def _on_gpu(source: Source, call: ast.Call) -> bool:
 
 def _moves(source: Source, call: ast.Call) -> bool:
     name = last_name(call.func)
-    if name == "cuda":
+    if name in {"cuda", *_OFFLOADS}:
         return True
     return name == "to" and any(
         cuda(source, value) for value in (*call.args, *(k.value for k in call.keywords))
@@ -201,7 +203,7 @@ def _later_calls(source: Source, call: ast.Call) -> Iterator[ast.Call]:
         return
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     keys = {key_of(target) for target in targets} - {None}
-    for other in source.calls_named("cuda", "to", *_CASTS):
+    for other in source.calls_named("cuda", "to", *_OFFLOADS, *_CASTS):
         chain: ast.AST | None = receiver(other)
         while isinstance(chain, ast.Call):
             chain = receiver(chain)

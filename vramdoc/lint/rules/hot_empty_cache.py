@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from vramdoc.lint.gradients import is_forward
 from vramdoc.lint.rule import Example, Finding, Rule, at
-from vramdoc.lint.source import DEFINITIONS, LOOPS, Source, last_name
+from vramdoc.lint.source import COMPREHENSIONS, DEFINITIONS, LOOPS, Source, last_name
 from vramdoc.lint.violation import Level
 
 RULE = Rule(
@@ -152,13 +152,19 @@ def _hot(source: Source, node: ast.AST, depth: int) -> str:
 
 def _in_hot_comprehension(source: Source, node: ast.AST) -> str:
     for up in source.ancestors(node):
-        if isinstance(
-            up, (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
-        ) and _says_hot(up.generators[0].iter):
+        if isinstance(up, ast.expr) and any(map(_says_hot, _gone_through(up))):
             return f"runs with every element of line {up.lineno}"
         if isinstance(up, ast.stmt):
             return ""
     return ""
+
+
+def _gone_through(node: ast.expr) -> list[ast.expr]:
+    """What a comprehension goes through, or ``map(lambda batch: step(batch), loader)``."""
+    if isinstance(node, COMPREHENSIONS):
+        return [node.generators[0].iter]
+    maps = isinstance(node, ast.Call) and last_name(node.func) in {"map", "imap", "starmap"}
+    return node.args[1:] if isinstance(node, ast.Call) and maps else []
 
 
 def _now_and_then(source: Source, node: ast.AST) -> bool:
@@ -186,7 +192,9 @@ def _after_failure(source: Source, node: ast.AST, loop: ast.For | ast.AsyncFor |
 
 
 def _asks_for_cuda(test: ast.AST) -> bool:
-    """``if torch.cuda.is_available():`` is no condition of the turn."""
+    """``if torch.cuda.is_available():`` is no condition of the turn; ``if torch.cuda.memory_reserved() > limit:`` is."""
+    if any(isinstance(n, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) for n in ast.walk(test)):
+        return False
     names = {n.attr for n in ast.walk(test) if isinstance(n, ast.Attribute)} | {
         n.id for n in ast.walk(test) if isinstance(n, ast.Name)
     }

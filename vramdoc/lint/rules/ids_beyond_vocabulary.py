@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from vramdoc.lint.bindings import Role, key_of
 from vramdoc.lint.literals import number, texts
 from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.shapes import shape
 from vramdoc.lint.source import Source, argument, last_name, receiver
 from vramdoc.lint.violation import Level
 
@@ -69,7 +70,7 @@ table(torch.randint(0, 1000, (8,)))
 """
         ),
     ),
-    words=("add_special_tokens", "add_tokens", "Embedding", "from_pretrained"),
+    words=("add_special_tokens", "add_tokens", "Embedding", "embedding", "from_pretrained"),
     limits="Only where the model is loaded in the same function or at the top of the file; of published models, those whose table is known here.",
 )
 _MODEL = re.compile(r"^transformers\.\w*Model\w*\.|LMHead\w*\.|For[A-Z]\w+\.from_pretrained$")
@@ -126,6 +127,10 @@ def check_added(source: Source, call: ast.Call) -> Iterator[Finding]:
         )
 
 
+_ENDS = frozenset(
+    {"<|endoftext|>", "</s>", "<s>", "<unk>", "<eos>", "<bos>", "<|im_end|>", "<|eot_id|>"}
+)
+"""What texts begin and end with in most vocabularies: written out, it is a token that the author knows to be there."""
 _SPECIAL_TOKENS = (
     (
         re.compile(r"roberta|bart|t5|xlm|camembert|longformer", re.IGNORECASE),
@@ -157,8 +162,11 @@ def _in_vocabulary(source: Source, tokenizer: ast.AST | None, tokens: ast.AST) -
         if isinstance(origin.node, ast.Call) and origin.node.args
         for text in texts(source, origin.node.args[0])
     }
-    return bool(written) and any(
-        written <= known and any(map(family.search, names)) for family, known in _SPECIAL_TOKENS
+    return bool(written) and (
+        written <= _ENDS
+        or any(
+            written <= known and any(map(family.search, names)) for family, known in _SPECIAL_TOKENS
+        )
     )
 
 
@@ -218,6 +226,17 @@ def check_tables(source: Source) -> Iterator[Finding]:
             yield from _looked_up(source, node)
 
 
+@RULE.on_call("embedding")
+def check_functional(source: Source, call: ast.Call) -> Iterator[Finding]:
+    """``F.embedding(ids, weight)`` with a weight of known size."""
+    weight = argument(call, "weight", 1)
+    if source.qualname(call.func) != "torch.nn.functional.embedding" or weight is None:
+        return
+    rows = shape(source, weight)
+    if rows and call.args:
+        yield from _beyond(source, call, rows[0])
+
+
 @RULE.on_call("from_pretrained")
 def check_pretrained(source: Source, loaded: ast.Call) -> Iterator[Finding]:
     """A published model called with ids known to go beyond its table."""
@@ -255,8 +274,13 @@ def _unwrapped(made: ast.AST) -> ast.AST:
 
 def _looked_up(source: Source, call: ast.Call) -> Iterator[Finding]:
     rows = _rows(source, call.func)
-    largest = None if rows is None else _largest(source, call.args[0])
-    if rows is not None and largest is not None and largest >= rows:
+    if rows is not None:
+        yield from _beyond(source, call, rows)
+
+
+def _beyond(source: Source, call: ast.Call, rows: int) -> Iterator[Finding]:
+    largest = _largest(source, call.args[0])
+    if largest is not None and largest >= rows:
         yield at(
             call,
             f"ids go up to {largest}, the embedding has {rows} rows (0 to {rows - 1}): a device-side assert on a GPU",
@@ -298,6 +322,13 @@ def _largest(source: Source, ids: ast.AST) -> int | None:
             )
             end = number(source, high)
             return None if end is None else int(end) - 1
+        if name == "torch.arange":
+            count = shape(source, made)
+            end = number(source, made.args[1] if len(made.args) > 1 else made.args[0])
+            return int(end) - 1 if end is not None and count and count[0] else None
+        if name == "torch.full":
+            fill = number(source, argument(made, "fill_value", 1))
+            return None if fill is None else int(fill)
         if name in {"torch.tensor", "torch.LongTensor"} and made.args:
             numbers = [
                 n.value

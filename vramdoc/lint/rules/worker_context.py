@@ -245,8 +245,14 @@ def _first_use(source: Source, function: ast.AST, seen: set[ast.AST]) -> ast.Cal
                 found = _first_use(source, inner, seen)
                 if found is not None:
                     return found
-        elif isinstance(node, ast.Attribute) and (key_of(node) or "").startswith("self."):
-            for origin in source.flow.origins(node):
-                if isinstance(origin.node, ast.Call) and starts_cuda(source, origin.node):
-                    return origin.node
-    return None
+    # Or a tensor or module that __init__ put on the GPU: named where that is done.
+    return next(
+        (
+            origin.node
+            for node in ast.walk(function)
+            if isinstance(node, ast.Attribute) and (key_of(node) or "").startswith("self.")
+            for origin in source.flow.origins(node)
+            if isinstance(origin.node, ast.Call) and starts_cuda(source, origin.node)
+        ),
+        None,
+    )
