@@ -1,23 +1,64 @@
-"""Secrets planted in a crash text, a snapshot and a recording on disk: the whole pipeline, every format, pictures and tables."""
+"""Secrets planted in every kind of input on disk: the whole pipeline, every format, pictures and tables, and the other commands."""
 
 from __future__ import annotations
 
+import json
 import pickle
+import shutil
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from safetensors.numpy import save_file
 
+from examples.make_model import SHAPES
 from tests.report.test_privacy import PLACES, SECRETS, TEXT
+from vramdoc.capacity.plan import CapacityPlan
+from vramdoc.capacity.published import statement_markdown
+from vramdoc.capacity.request import CapacityRequest
+from vramdoc.capacity.statement import make_statement
+from vramdoc.checkpoint import read_checkpoint
+from vramdoc.cli.publish import cleaned
+from vramdoc.examine.compare import CompareRequest, compare_configs
+from vramdoc.examine.comparison import difference
 from vramdoc.examine.pipeline import examine
+from vramdoc.examine.planning import Answer
 from vramdoc.examine.request import DiagnoseRequest
-from vramdoc.examine.target import recognise
-from vramdoc.record.recording import Exit, ExitKind, Manifest, Observation, write_manifest
+from vramdoc.examine.sweep import SweepRequest, sweep_configs
+from vramdoc.examine.target import recognise, recognise_all
+from vramdoc.lint import check_paths
+from vramdoc.lint.output import render as render_lint
+from vramdoc.record.recording import (
+    DeviceInfo,
+    Exit,
+    ExitKind,
+    Manifest,
+    Observation,
+    write_manifest,
+)
+from vramdoc.report.capacity import render_capacity, render_capacity_json
+from vramdoc.report.comparison import (
+    render_comparison,
+    render_comparison_json,
+    render_comparison_markdown,
+)
 from vramdoc.report.contents import Report
+from vramdoc.report.difference import (
+    render_difference,
+    render_difference_json,
+    render_difference_markdown,
+)
 from vramdoc.report.formats import FORMATS
 from vramdoc.report.frames import exported
-from vramdoc.report.plots import plot_report
-from vramdoc.report.privacy import redact
+from vramdoc.report.plots.pictures import drawings
+from vramdoc.report.plots.style import THEMES
+from vramdoc.report.sweep import render_sweep, render_sweep_json, render_sweep_markdown
 from vramdoc.report.to_terminal import render_terminal
 
 MESSAGE = (
@@ -32,6 +73,22 @@ Traceback (most recent call last):
   File "{PLACES[1]}", line 40, in generate
     cache = torch.cat([cache, new])  # {SECRETS["email"]}
 {MESSAGE}
+"""
+SCRIPT = f"""import os, sys, torch
+os.environ["HF_TOKEN"] = "{SECRETS["hf"]}"
+os.environ["PYTORCH_ALLOC_CONF"] = os.environ["MY_SERVICE_CONF"] = "max_split_size_mb:64"
+client = "{SECRETS["client"]}"  # {SECRETS["email"]}, {SECRETS["host"]}
+kept = []
+for step in range(64):
+    loss = torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")
+    kept.append(loss)
+    print("{SECRETS["prompt"]}", step, file=sys.stderr)
+t = torch.frombuffer(bytearray(64), dtype=torch.uint8)
+t.resize_(1000)
+"""
+SHELL = f"""export HF_TOKEN={SECRETS["hf"]}
+export PYTORCH_CUDA_ALLOC_CONF=expandable_segment:True
+python train.py --prompt "{SECRETS["prompt"]}"
 """
 MIB = 1 << 20
 BASE = 0x7F0000000000
@@ -90,21 +147,36 @@ def manifest() -> Manifest:
     )  # fmt: skip
 
 
-def crash_text(folder: Path) -> Path:
+def crash_text(folder: Path) -> list[Path]:
     """A pasted log."""
     path = folder / "crash.log"
     path.write_text(TRACEBACK, encoding="utf-8")
-    return path
+    return [path]
 
 
-def snapshot_file(folder: Path) -> Path:
+def crash_text_and_script(folder: Path) -> list[Path]:
+    """The log with the program that printed it."""
+    path = folder / "train.py"
+    path.write_text(SCRIPT, encoding="utf-8")
+    return [*crash_text(folder), path]
+
+
+def snapshot_file(folder: Path) -> list[Path]:
     """A snapshot from another machine."""
     path = folder / "snapshot.pickle"
     path.write_bytes(pickle.dumps(snapshot()))
-    return path
+    return [path]
 
 
-def recording(folder: Path) -> Path:
+def snapshots_of_ranks(folder: Path) -> list[Path]:
+    """Two of them, that only their folders tell apart."""
+    for rank in ("rank0", "rank1"):
+        (folder / rank).mkdir()
+        snapshot_file(folder / rank)
+    return [folder / rank / "snapshot.pickle" for rank in ("rank0", "rank1")]
+
+
+def recording(folder: Path) -> list[Path]:
     """A recording from another machine."""
     path = folder / "20261201-101500-train"
     path.mkdir()
@@ -112,22 +184,42 @@ def recording(folder: Path) -> Path:
     for name in ("snapshot.pickle", "snapshot-oom.pickle"):
         (path / name).write_bytes(pickle.dumps(snapshot()))
     (path / "output.log").write_text(TRACEBACK, encoding="utf-8")
-    return path
+    return [path]
 
 
-KINDS = {"crash text": crash_text, "snapshot": snapshot_file, "recording": recording}
+def recording_of_ranks(folder: Path) -> list[Path]:
+    """The same of two processes."""
+    [path] = recording(folder)
+    shutil.copytree(path, path / "rank-1")
+    return [path]
+
+
+KINDS: dict[str, Callable[[Path], list[Path]]] = {
+    "crash text": crash_text,
+    "crash text and script": crash_text_and_script,
+    "snapshot": snapshot_file,
+    "snapshots of ranks": snapshots_of_ranks,
+    "recording": recording,
+    "recording of ranks": recording_of_ranks,
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Somebody's folder, on a machine whose user and host have names."""
+    monkeypatch.setenv("LOGNAME", SECRETS["user"])
+    monkeypatch.setattr("socket.gethostname", lambda: SECRETS["host"])
+    folder = tmp_path / "home" / SECRETS["user"] / SECRETS["client"]
+    folder.mkdir(parents=True)
+    return folder
 
 
 @pytest.fixture(params=KINDS)
-def report(request: pytest.FixtureRequest, tmp_path: Path) -> Report:
-    """What the pipeline makes of one kind of input that lies in somebody's home folder."""
-    folder = tmp_path / "home" / SECRETS["user"] / SECRETS["client"]
-    folder.mkdir(parents=True)
-    path = KINDS[request.param](folder)
-    found = recognise(str(path))
-    command = f"vramdoc diagnose {path} --prompt '{SECRETS['prompt']}'"
-    made = examine(DiagnoseRequest(target=found, trials=0, command=command))
-    return replace(made, notes=(*made.notes, TEXT))
+def report(request: pytest.FixtureRequest, home: Path) -> Report:
+    """What the pipeline makes of one kind of input."""
+    words = [str(path) for path in KINDS[request.param](home)]
+    command = f"vramdoc diagnose {' '.join(words)} --prompt '{SECRETS['prompt']}'"
+    return examine(DiagnoseRequest(target=recognise_all(words), trials=0, command=command))
 
 
 def leaked(text: str) -> dict[str, str]:
@@ -139,21 +231,158 @@ def leaked(text: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("form", sorted(FORMATS))
 def test_no_format_of_any_input_shows_a_secret(report: Report, form: str) -> None:
-    clean = redact(report)
+    clean = cleaned(report)
     text = FORMATS[form].render(clean)
     if form == "terminal":
         text += render_terminal(clean, width=200, verbose=True)
     assert not leaked(text)
 
 
-def test_no_picture_and_no_table_shows_a_secret(report: Report) -> None:
-    clean = redact(report)
-    for files in (plot_report(clean), exported(clean)):
-        for name, content in files.items():
-            if not name.endswith(".png"):
-                assert not leaked(content.decode("utf-8"))
+def test_no_table_shows_a_secret(report: Report) -> None:
+    for content in exported(cleaned(report)).values():
+        assert not leaked(content.decode("utf-8"))
 
 
-def test_the_input_did_hold_secrets_and_shows_them_when_asked(report: Report) -> None:
-    shown = FORMATS["json"].render(redact(report, include_private=True))
+def test_no_picture_shows_a_secret(home: Path) -> None:
+    """One input is enough: what is drawn as text is the same few labels for all."""
+    words = [str(path) for path in recording(home)]
+    made = examine(DiagnoseRequest(target=recognise_all(words), trials=0))
+    for drawing in drawings(cleaned(made)):
+        figure = Figure()
+        drawing.draw(figure, THEMES["light"])
+        assert not leaked(" ".join(text.get_text() for text in figure.findobj(Text)))
+
+
+def test_the_input_did_hold_secrets_and_shows_them_when_asked(home: Path) -> None:
+    words = [str(path) for path in recording(home)]
+    made = examine(DiagnoseRequest(target=recognise_all(words), trials=0))
+    shown = FORMATS["json"].render(cleaned(made, include_private=True))
     assert len(leaked(shown)) > len(SECRETS) // 2
+
+
+def every_comparison(home: Path) -> Iterator[tuple[str, Callable[[bool], str]]]:
+    """Every other command's answer about the same recordings, in every form."""
+    [first], [second] = recording(home), snapshot_file(home)
+    command = f"vramdoc compare-alloc-configs {first} --token {SECRETS['github']}"
+    compared = compare_configs(CompareRequest(target=recognise(str(second)), command=command))
+    compared = replace(compared, workload=manifest().workload["line"], notes=(TEXT,))
+    swept = sweep_configs(
+        SweepRequest(
+            paths=tuple(snapshots_of_ranks(home)), recordings=home / "kept", command=command
+        )
+    )
+    differs = difference(str(first), str(second))
+    for record, renderers in (
+        (compared, (render_comparison, render_comparison_json, render_comparison_markdown)),
+        (swept, (render_sweep, render_sweep_json, render_sweep_markdown)),
+        (differs, (render_difference, render_difference_json, render_difference_markdown)),
+    ):
+        for render in renderers:
+            yield (
+                render.__name__,
+                lambda private, r=record, to=render: to(cleaned(r, include_private=private)),
+            )
+
+
+def test_no_comparison_shows_a_secret_unless_asked(home: Path) -> None:
+    for name, shown in every_comparison(home):
+        assert not leaked(shown(False)), name
+        assert "sweep" in name or leaked(shown(True)), name
+
+
+def test_what_lint_says_of_a_source_holds_none_of_its_texts(home: Path) -> None:
+    (home / "train.py").write_text(SCRIPT, encoding="utf-8")
+    (home / "run.sh").write_text(SHELL, encoding="utf-8")
+    result = check_paths([home])
+    assert len(result.violations) >= 3
+    for form in ("text", "json", "sarif", "github"):
+        named = render_lint(result, form).replace(str(home), "")  # as it was typed: editors open it
+        assert not leaked(named.replace(home.as_uri(), ""))
+
+
+DEVICE = DeviceInfo(
+    kind="virtual", name="virtual GPU of 1.00 GiB", key="1GiB", total_bytes=1 << 30, compute_capability="8.9", multiprocessors=128
+)  # fmt: skip
+
+
+def model_folder(home: Path) -> Path:
+    """A model in two files: metadata, configuration, tokenizer and file names all say too much."""
+    folder = home / "chat-model"
+    folder.mkdir()
+    build, values = SHAPES["tiny"]
+    values = {**values, "num_hidden_layers": 1}
+    tensors = {name: np.zeros(shape, np.float16) for name, shape in build(values)}
+    names = sorted(tensors)
+    shards = {
+        f"{SECRETS['bucket']}-1.safetensors": names[::2],
+        f"{SECRETS['bucket']}-2.safetensors": names[1::2],
+    }
+    metadata = {
+        "format": "pt",
+        "author": SECRETS["email"],
+        "trained_on": f"{SECRETS['host']}:{PLACES[0]}",
+    }
+    for file, kept in shards.items():
+        save_file({name: tensors[name] for name in kept}, folder / file, metadata)
+    where = {name: file for file, kept in shards.items() for name in kept}
+    index = {"metadata": {"author": SECRETS["email"]}, "weight_map": where}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    private = {
+        "_name_or_path": f"/home/{SECRETS['user']}/{SECRETS['client']}/llm",
+        "hub_token": SECRETS["hf"],
+    }
+    (folder / "config.json").write_text(json.dumps({**values, **private}))
+    (folder / "tokenizer.json").write_text(json.dumps({"chat_template": SECRETS["prompt"]}))
+    return folder
+
+
+@pytest.mark.virtual_gpu
+def test_no_report_on_a_model_shows_a_secret(home: Path) -> None:
+    folder = model_folder(home)
+    made = examine(
+        DiagnoseRequest(
+            target=recognise(str(folder)), gpu="1GiB", trials=0, recordings=home / "kept",
+            workload={"name": "load"}, command=f"vramdoc diagnose {folder}",
+        )
+    )  # fmt: skip
+    for form in FORMATS.values():
+        assert not leaked(form.render(cleaned(made)))
+    assert leaked(repr(replace(made, case=replace(made.case, snapshot=None))))
+
+
+def test_no_capacity_statement_shows_a_secret(home: Path) -> None:
+    folder = model_folder(home)
+    request = CapacityRequest(target=str(folder), contexts=(64,), sessions=(1,))
+    plan = CapacityPlan(
+        request=request, kv_bytes_per_token=1, cells=(), borders=(), budgets=(), device=DEVICE, versions={}, weight_bytes=0,
+        run_by=TEXT, ms_per_token={}, notes=(TEXT,), workload_line=manifest().workload["line"],
+    )  # fmt: skip
+    answer = Answer(plan=plan, statement=make_statement(plan, read_checkpoint(folder)))
+    clean = cleaned(answer)
+    assert not leaked(render_capacity(clean.plan, width=160))
+    assert not leaked(render_capacity_json(clean.plan, clean.statement.to_json()))
+    assert not leaked(statement_markdown(clean.statement))
+    assert leaked(statement_markdown(cleaned(answer, include_private=True).statement))
+
+
+@pytest.mark.virtual_gpu
+def test_no_file_that_a_command_leaves_shows_a_secret(
+    home: Path, vramdoc: Callable[..., Any]
+) -> None:
+    """From the command line, with every output at once."""
+    program = home / "train.py"
+    program.write_text(SCRIPT, encoding="utf-8")
+    secret = {
+        "LOGNAME": SECRETS["user"],
+        "HF_TOKEN": SECRETS["hf"],
+        "MY_SERVICE_SETTING": SECRETS["variable"],
+    }
+    done = vramdoc(
+        "diagnose", "--gpu", "1GiB", "--trials", "0", "--report", home / "r.md", "--html", home / "r.html", "--plot", home / "plots",
+        "--", sys.executable, program, "--token", SECRETS["github"], "--prompt", SECRETS["prompt"], env=secret,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "out of memory" in done.stdout.lower() or "capacity" in done.stdout.lower()
+    assert not leaked(done.stdout)
+    for path in (home / "r.md", home / "r.html", *(home / "plots").glob("*.svg")):
+        assert not leaked(path.read_text(encoding="utf-8")), path
