@@ -150,6 +150,14 @@ def test_a_context_that_is_gone_does_not_hold() -> None:
     assert not check_statement(BEFORE, replace(BEFORE, supported=())).holds
 
 
+def test_a_search_that_ended_early_decides_nothing() -> None:
+    row = {**ROW, "sessions": 20, "rejects": None}
+    assert check_statement(BEFORE, replace(BEFORE, supported=(row,))).holds is None
+    assert (
+        check_statement(BEFORE, replace(BEFORE, supported=({**row, "rejects": 21},))).holds is False
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -16,6 +16,7 @@ from vramdoc.capacity.request import MOST_SESSIONS, CapacityRequest, Run, most_s
 from vramdoc.capacity.session_stream import CALIBRATION_SESSIONS, SessionStream, session_stream
 from vramdoc.capacity.simulate import Simulated, simulate
 from vramdoc.checkpoint.kv import KvLayout
+from vramdoc.errors import VramdocError
 from vramdoc.record.recording import ExitKind, Manifest, Recording
 
 
@@ -49,7 +50,7 @@ class Column:
     budget: Budget | None = None
     stream: SessionStream | None = None
     notes: list[str] = field(default_factory=list)
-    _simulated: dict[tuple[int, str], Simulated] = field(default_factory=dict)
+    _simulated: dict[tuple[int, str], Simulated | None] = field(default_factory=dict)
 
     @property
     def most(self) -> int:
@@ -73,7 +74,11 @@ class Column:
         self.budget = budget_of(manifest, self.layout, self.context, self.request.batch)
         if manifest.exit.kind is not ExitKind.SUCCESS:
             return
-        stream = session_stream(recording)
+        try:
+            stream = session_stream(recording)
+        except VramdocError as why:
+            self.notes.append(f"at {self.context} tokens every step of the search was run: {why}")
+            return
         if stream.steady:
             self.stream = stream
         else:
@@ -93,7 +98,7 @@ class Column:
         return self.runs[sessions, alloc_conf].exit.kind is ExitKind.SUCCESS
 
     def simulated(self, sessions: int, alloc_conf: str) -> Simulated | None:
-        """Simulate it, once; None where it cannot be (too few sessions for a pattern, no steady requests)."""
+        """Simulate it, once; None where it cannot be: too few sessions, no steady requests, no rules for the config."""
         if self.stream is None or self.budget is None or sessions < CALIBRATION_SESSIONS:
             return None
         if (sessions, alloc_conf) not in self._simulated:
@@ -165,7 +170,7 @@ def find_border(column: Column) -> Border:
     computed = _computed_border(column, conf, most)
     if column.runs[CALIBRATION_SESSIONS, conf].exit.kind is not ExitKind.SUCCESS:
         most = min(most, CALIBRATION_SESSIONS - 1) if column.loads else 0
-    sessions = _run_to_border(column, conf, most if computed is None else computed, most)
+    sessions = _run_to_border(column, conf, computed, most)
     best = column.runs.get((sessions, conf))
     stats = best.statistics if best else {}
     reserved = stats.get("reserved_bytes.all.peak", 0)
@@ -190,7 +195,8 @@ def _computed_border(column: Column, conf: str, most: int) -> int | None:
     failed = most + 1
     while at >= CALIBRATION_SESSIONS:
         simulated = column.simulated(at, conf)
-        assert simulated is not None  # there is a stream, and sessions enough
+        if simulated is None:
+            return None
         if simulated.fits:
             if at + 1 >= failed:
                 return at
@@ -201,10 +207,11 @@ def _computed_border(column: Column, conf: str, most: int) -> int | None:
     return CALIBRATION_SESSIONS  # that many were run
 
 
-def _run_to_border(column: Column, conf: str, start: int, most: int) -> int:
-    if column.stream is None:
-        return search(lambda n: column.runs_through(n, conf), start, most)
-    at = start
+def _run_to_border(column: Column, conf: str, computed: int | None, most: int) -> int:
+    if computed is None:
+        guess = column.budget.sessions_by_formula() if column.budget else most
+        return search(lambda n: column.runs_through(n, conf), guess, most)
+    at = computed
     while at > 0 and not column.runs_through(at, conf):
         at -= 1
     while at < most and column.runs_through(at + 1, conf):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from vramdoc.capacity.statement import CapacityStatement
+from vramdoc.capacity.statement import CapacityStatement, Supported
 
 RESULTS = frozenset({"kv_bytes_per_token", "supported", "only_with", "ms_per_token"})
 """What was found out."""
@@ -45,8 +45,8 @@ class Difference:
 class StatementCheck:
     """What became of a statement."""
 
-    holds: bool
-    """Everything that the old one supports, the new one supports too."""
+    holds: bool | None
+    """Everything that the old one supports, the new one supports too; None where the new search ended before it could tell."""
     conditions: tuple[Difference, ...]
     results: tuple[Difference, ...]
     credit: str
@@ -56,16 +56,28 @@ class StatementCheck:
 def check_statement(old: CapacityStatement, new: CapacityStatement) -> StatementCheck:
     """Compare two statements, of before and after."""
     conditions = tuple(_differences(old, new))
-    now = {row["context"]: row["sessions"] for row in new.supported}
+    now = {row["context"]: row for row in new.supported}
+    kept = [_still_supports(row, now.get(row["context"])) for row in old.supported]
     results = tuple(
-        Difference(f"sessions at {row['context']} tokens", row["sessions"], now.get(row["context"]))
+        Difference(f"sessions at {row['context']} tokens", row["sessions"], after)
         for row in old.supported
-        if now.get(row["context"]) != row["sessions"]
+        if (after := now.get(row["context"], {}).get("sessions")) != row["sessions"]
     )
-    holds = all((now.get(row["context"]) or 0) >= row["sessions"] for row in old.supported)
     return StatementCheck(
-        holds=holds, conditions=conditions, results=results, credit=_credit(conditions, results)
+        holds=False if False in kept else None if None in kept else True,
+        conditions=conditions,
+        results=results,
+        credit=_credit(conditions, results),
     )
+
+
+def _still_supports(before: Supported, after: Supported | None) -> bool | None:
+    if after is None:
+        return False
+    if after["sessions"] >= before["sessions"]:
+        return True
+    # nothing was refused there: host memory, for one, bounds how many offloaded caches can be run
+    return None if after["rejects"] is None else False
 
 
 def _differences(old: CapacityStatement, new: CapacityStatement) -> list[Difference]:

@@ -26,7 +26,7 @@ ALTERNATIVE_CACHES = ("fp8", "int4", "offloaded")
 """Tried where no config makes a cell fit: strategies that hold fewer bytes on the device, the mildest first. (``int8`` holds a
 sixteenth more than ``fp8``, and helps where that does.)"""
 MOST_SESSIONS = 128
-"""How far a border is searched beyond what was asked for: simulating more takes minutes and helps nobody to plan."""
+"""How far a border is searched beyond what was asked for: both of its sides are run, and more takes minutes."""
 PINNED_ROUNDING = 2
 """PyTorch's allocator of pinned memory rounds a request up to a power of two (``CachingHostAllocatorImpl::allocate``, 2.14)."""
 

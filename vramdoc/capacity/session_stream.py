@@ -8,98 +8,194 @@ them would be a guess. It knows no allocator rule (``simulate``).
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from vramdoc.errors import UnreadableInput
 from vramdoc.record.recording import Recording
+from vramdoc.replay.replayable import replayable
+from vramdoc.replay.requests import Op, Requests
 from vramdoc.snapshot.reader import read_snapshot
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Integers = npt.NDArray[np.int64]
+
 CALIBRATION_SESSIONS = 3
+LAST = CALIBRATION_SESSIONS - 1
+"""The session whose units are the pattern."""
 
-Unit = tuple[str, int]
+UnitName = tuple[str, int]
 """``("load", 0)``, ``("prefill", session)`` or ``("decode", session)``."""
-Name = tuple[str, int, int]
-"""A block: its unit and its place among the unit's allocations."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alloc:
-    """Request ``size`` bytes on ``stream``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """The operations of one unit, in order: rows of a Requests, and for each the block that it means."""
 
-    size: int
-    stream: int
-
-
-@dataclass(frozen=True, slots=True)
-class Free:
-    """Give back what was requested under ``name``."""
-
-    name: Name
-
-
-Operation = Alloc | Free
+    rows: Integers
+    owner: Integers
+    """Index in ``owners`` of the unit that allocates the row's block; -1 for a row without a block."""
+    place: Integers
+    """Which of the owner's allocations the block is."""
+    owners: tuple[UnitName, ...]
+    made: int
+    """Blocks that this unit allocates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStream:
-    """The operations of each unit of a calibration run, in order."""
+    """A calibration run cut into its units."""
 
-    units: dict[Unit, tuple[Operation, ...]]
+    requests: Requests
+    units: dict[UnitName, Unit]
 
     @property
     def steady(self) -> bool:
         """Whether sessions 1 and 2 asked for the same sizes in the same order."""
         return all(
-            self._sizes((kind, 1)) == self._sizes((kind, 2)) for kind in ("prefill", "decode")
+            np.array_equal(self._sizes((kind, 1)), self._sizes((kind, 2)))
+            for kind in ("prefill", "decode")
         )
 
-    def _sizes(self, unit: Unit) -> list[int]:
-        return [item.size for item in self.units.get(unit, ()) if isinstance(item, Alloc)]
+    def _sizes(self, unit: UnitName) -> Integers:
+        rows = self.units[unit].rows
+        sizes: Integers = self.requests.size[rows][self.requests.op[rows] == Op.ALLOC]
+        return sizes
+
+    def of(self, sessions: int) -> tuple[Requests, Integers]:
+        """The requests of ``sessions`` (at least three), and for each session where its prompt ends among them."""
+        assert sessions >= CALIBRATION_SESSIONS
+        names = list(_names(sessions))
+        made = [self.units[_pattern(name)].made for name in names]
+        first = dict(zip(names, np.cumsum([0, *made[:-1]]).tolist(), strict=True))
+        blocks = [self._blocks(name, first, sessions) for name in names]
+        rows = np.concatenate([self.units[_pattern(name)].rows for name in names])
+        repeated = replace(
+            self.requests.rearranged(rows),
+            block=np.concatenate(blocks).astype(np.int32),
+            blocks=sum(made),
+        )
+        possible = _possible(repeated)
+        ends = np.searchsorted(possible, np.cumsum([len(part) for part in blocks]))
+        return repeated.rearranged(possible), ends[1 : sessions + 1]
+
+    def _blocks(self, name: UnitName, first: dict[UnitName, int], sessions: int) -> Integers:
+        """The block of each row when ``name`` plays its pattern; -1 where there is none."""
+        unit = self.units[_pattern(name)]
+        starts = np.array([first[_resolve(owner, name, sessions)] for owner in unit.owners] or [0])
+        return np.where(unit.owner < 0, -1, starts[unit.owner] + unit.place)
+
+
+def _names(sessions: int) -> Iterator[UnitName]:
+    yield "load", 0
+    for kind in ("prefill", "decode"):
+        for session in range(sessions):
+            yield kind, session
+
+
+def _pattern(name: UnitName) -> UnitName:
+    kind, session = name
+    return kind, min(session, LAST)
+
+
+def _resolve(owner: UnitName, playing: UnitName, sessions: int) -> UnitName:
+    """Which unit the pattern means when ``playing`` plays it: sessions are counted from the one that plays.
+
+    The decoding of the first two follows all prompts, so the calibration's last prompt stands for the last there is.
+    """
+    kind, session = owner
+    playing_kind, now = playing
+    if now > LAST:
+        return (kind, session + now - LAST) if session else owner
+    if playing_kind == "decode" and kind == "prefill" and session == LAST and now < LAST:
+        return kind, sessions - 1
+    return owner
+
+
+def _possible(requests: Requests) -> Integers:
+    """The rows that can be carried out: a block is released once, after it was allocated.
+
+    Where sessions are repeated, a unit may mean a block that its predecessor has released already.
+    """
+    op, block = requests.op, requests.block.astype(np.int64)
+    every = np.arange(len(op))
+    allocated = np.full(requests.blocks, len(op))
+    allocated[block[op == Op.ALLOC]] = every[op == Op.ALLOC]
+    releases = _first_of_each(every[(op == Op.FREE) | (op == Op.HOLD)], block, allocated)
+    held = np.full(requests.blocks, len(op))
+    holds = releases[op[releases] == Op.HOLD]
+    held[block[holds]] = holds
+    completions = _first_of_each(every[op == Op.COMPLETE], block, held)
+    others = every[(op != Op.FREE) & (op != Op.HOLD) & (op != Op.COMPLETE)]
+    return np.sort(np.concatenate((others, releases, completions)))
+
+
+def _first_of_each(rows: Integers, block: Integers, after: Integers) -> Integers:
+    """Of ``rows``, the first of each block that stands behind ``after[block]``."""
+    rows = rows[rows > after[block[rows]]]
+    return rows[np.unique(block[rows], return_index=True)[1]]
 
 
 def session_stream(recording: Recording) -> SessionStream:
     """Cut the trace of a ``fill`` run with three sessions into its units.
 
     Raises:
-        UnreadableInput: the recording holds no trace, or is of another workload.
+        VramdocError: the recording holds no trace of three sessions, or one that cannot be replayed.
     """
     path = recording.snapshot_path
-    if path is None:
-        raise UnreadableInput("the calibration run left no snapshot")
-    trace = next((trace for trace in read_snapshot(path).traces if len(trace)), None)
     starts, names, end = _units(recording)
-    if trace is None or len(names) != 1 + 2 * CALIBRATION_SESSIONS:
+    if path is None or len(names) != 1 + 2 * CALIBRATION_SESSIONS:
         raise UnreadableInput("the calibration run left no trace of three sessions")
-    units: dict[Unit, list[Operation]] = {name: [] for name in names}
-    allocated: dict[Unit, int] = dict.fromkeys(names, 0)
-    live: dict[int, Name] = {}
-    columns = zip(trace.action.tolist(), trace.address.tolist(), trace.size.tolist(), trace.stream.tolist(), trace.time_us.tolist(), strict=True)  # fmt: skip
-    for action, address, size, stream, time in columns:
-        kind = trace.actions[action]
-        if time > end:
-            break  # the program is over and lets go of everything
-        if kind not in {"alloc", "free_completed"}:
-            continue
-        unit = names[max(0, bisect_right(starts, time) - 1)]
-        if kind == "alloc":
-            live[address] = (*unit, allocated[unit])
-            allocated[unit] += 1
-            units[unit].append(Alloc(size, stream))
-        elif address in live:  # else it lived before the trace began
-            units[unit].append(Free(live.pop(address)))
-    return SessionStream(units={name: tuple(operations) for name, operations in units.items()})
+    recorded = replayable(read_snapshot(path), release=recording.manifest.versions.get("torch"))
+    if not recorded.from_the_start:
+        raise UnreadableInput("the trace of the calibration run does not begin with its program")
+    requests = recorded.requests
+    time = recorded.trace.time_us[requests.event]
+    # what comes later is the program's end, which lets go of everything
+    rows = np.flatnonzero(time <= end)
+    unit = np.maximum(np.searchsorted(starts, time[rows], side="right") - 1, 0)
+    owner, place = np.full(requests.blocks, -1), np.zeros(requests.blocks, np.int64)
+    parts = [rows[unit == index] for index in range(len(names))]
+    for index, part in enumerate(parts):
+        made = requests.block[part][requests.op[part] == Op.ALLOC]
+        owner[made], place[made] = index, np.arange(len(made))
+    units = {
+        name: _unit(requests, part, owner, place, names, index)
+        for index, (name, part) in enumerate(zip(names, parts, strict=True))
+    }
+    return SessionStream(requests=requests, units=units)
 
 
-def _units(recording: Recording) -> tuple[Sequence[int], Sequence[Unit], int]:
+def _unit(
+    requests: Requests,
+    rows: Integers,
+    owner: Integers,
+    place: Integers,
+    names: list[UnitName],
+    index: int,
+) -> Unit:
+    block = requests.block[rows]
+    owners, inverse = np.unique(np.where(block < 0, -1, owner[block]), return_inverse=True)
+    known = owners >= 0
+    return Unit(
+        rows=rows,
+        owner=np.where(known, np.cumsum(known) - 1, -1)[inverse],
+        place=place[block],
+        owners=tuple(names[item] for item in owners[known].tolist()),
+        made=int((owner[requests.block[rows]] == index)[requests.op[rows] == Op.ALLOC].sum()),
+    )
+
+
+def _units(recording: Recording) -> tuple[Integers, list[UnitName], int]:
     """When each unit started, what it is, and when the last one ended."""
     phases = [
         phase for phase in recording.manifest.phases if phase.name in {"load", "prefill", "decode"}
     ]
     names = [(phase.name, int(phase.detail.get("session", 0))) for phase in phases]
-    return (
-        [phase.started_us for phase in phases],
-        names,
-        (phases[-1].ended_us or 0) if phases else 0,
-    )
+    starts = np.array([phase.started_us for phase in phases], np.int64)
+    return starts, names, (phases[-1].ended_us or 0) if phases else 0

@@ -113,13 +113,15 @@ def capacity(
         if check is not None:
             found, _answer = planning.recheck(question, check)
             _show_check(publish.cleaned(found, include_private=include_private), wanted)
-            raise typer.Exit(ExitCode.HEALTHY if found.holds else ExitCode.FINDINGS)
+            raise typer.Exit(CHECKED[found.holds])
         answer = planning.plan(replace(question, fields={**fields, "alternatives": alternatives}))
         answer = publish.cleaned(answer, include_private=include_private)
     _publish(answer, wanted=wanted, report_file=report_file, plot=plot, force=force)
     return None
 
 
+CHECKED = {True: ExitCode.HEALTHY, False: ExitCode.FINDINGS, None: ExitCode.UNDECIDED}
+"""Whether a statement holds to the exit code."""
 OF_SERVE = ("--arrivals", "--lengths")
 OF_GRID = ("--report-file", "--plot", "--format markdown")
 NOT_WITH = {
