@@ -26,8 +26,18 @@ def test_shared_keys_reach_every_command_and_a_commands_own_win(tmp_path: Path) 
     assert found["capacity"]["gpu"] == "h100"
 
 
-def test_a_broken_table_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool.vramdoc\n")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[tool.vramdoc\n",
+        "tool = 3 # [tool.vramdoc]",
+        "[tool]\nvramdoc = 3 # [tool.vramdoc]",
+        "[tool.vramdoc]\na = " + "[" * 100_000,
+    ],
+    ids=["cut off", "a number for tool", "a number for ours", "absurd depth"],
+)
+def test_a_broken_table_is_one_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
     with pytest.raises(UsageError, match=r"pyproject\.toml cannot be read"):
         defaults_from_pyproject(tmp_path)
 

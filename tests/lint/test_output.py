@@ -34,8 +34,8 @@ FOUND = LintResult(
 
 
 def test_text_is_one_line_each_and_a_count() -> None:
-    assert render(FOUND, "text").splitlines()[0] == "a b/x,y.py:3:5: error VD101 100% wrong:"
-    assert render(FOUND, "text").splitlines()[2:] == [
+    assert render(FOUND, "text").splitlines()[0] == r"a b/x,y.py:3:5: error VD101 100% wrong:\nyes"
+    assert render(FOUND, "text").splitlines()[1:] == [
         "z.py:1:1: info VD506 low",
         "bad.py:7: not checked: not Python 3.11: invalid syntax",
         "3 files checked: 1 error, 1 info; 1 file not checked",
@@ -81,6 +81,19 @@ def test_github_escapes_what_would_end_a_command_or_a_property() -> None:
     assert lines[1].startswith("::notice ")
     assert lines[2].startswith("::warning file=bad.py,line=7::")
     assert render(EMPTY, "github") == ""
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_name_steers_no_terminal_and_orders_no_ci_runner(name: str) -> None:
+    path = "a\x1b[31m\n::error file=x::\u202ey.py"
+    found = Violation(
+        id="VD101", level=Level.ERROR, path=path, line=1, column=1, end_line=1, message=path
+    )
+    unread = Unreadable(path=path, reason=path)
+    text = render(LintResult(violations=(found,), files_checked=1, unreadable=(unread,)), name)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert not [line for line in text.splitlines() if line.startswith("::error file=x")]
 
 
 @pytest.mark.parametrize("name", FORMATS)

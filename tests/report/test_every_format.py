@@ -13,8 +13,8 @@ from markdown_it import MarkdownIt
 
 from tests.report.samples import SAMPLES
 from vramdoc.errors import UsageError
+from vramdoc.printable import one_line
 from vramdoc.report.formats import FORMATS, find_format
-from vramdoc.report.printable import one_line
 from vramdoc.report.to_github import render_github
 from vramdoc.report.to_json import render_json
 from vramdoc.report.to_markdown import LIMIT, render_markdown, text

@@ -29,6 +29,7 @@ from vramdoc.cli import (
 )
 from vramdoc.cli.exit_codes import ExitCode
 from vramdoc.errors import VramdocError
+from vramdoc.printable import one_line
 
 app = typer.Typer(
     name="vramdoc",
@@ -109,5 +110,4 @@ def _complain(error: VramdocError) -> None:
         }
         print(json.dumps(body), file=sys.stderr)
         return
-    line = " ".join(f"vramdoc: {error}".split())
-    print("".join(c if c.isprintable() else "?" for c in line), file=sys.stderr)
+    print(one_line(f"vramdoc: {error}"), file=sys.stderr)

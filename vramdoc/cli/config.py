@@ -38,8 +38,8 @@ def _table(path: Path) -> dict[str, Any]:
     else:
         import tomli as tomllib
     try:
-        tool = tomllib.loads(text).get("tool", {}).get("vramdoc", {})
-    except tomllib.TOMLDecodeError as error:
+        tool = _at(_at(tomllib.loads(text), "tool"), "vramdoc")
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{path.name} cannot be read: {error}", "mend it, or run elsewhere"
         ) from error
@@ -49,6 +49,13 @@ def _table(path: Path) -> dict[str, Any]:
         command: {**_keys(shared), **_keys(commands.get(command, {}))}
         for command in {*commands, "diagnose", "compare-alloc-configs", "capacity", "lint", "diff"}
     }
+
+
+def _at(table: dict[str, Any], key: str) -> dict[str, Any]:
+    value = table.get(key, {})
+    if not isinstance(value, dict):
+        raise ValueError(f"{key} is no table")  # noqa: TRY004 - a wrong file, not a wrong call
+    return value
 
 
 def _keys(table: dict[str, Any]) -> dict[str, Any]:

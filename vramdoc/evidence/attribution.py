@@ -1,7 +1,7 @@
 """Stacks to the line of code worth naming: the innermost frame of the person's own project, its path cut to the project's part.
 
 Frames of torch, of installed packages and of Python itself say how memory was taken; the person can change the line that
-asked. It knows no bytes (``callsites`` sums them) and cleans no text (``report.printable`` does, where it is shown).
+asked. It knows no bytes (``callsites`` sums them) and cleans no text (``printable`` does, where it is shown).
 """
 
 from __future__ import annotations

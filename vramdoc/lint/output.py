@@ -1,4 +1,7 @@
-"""A lint result as text, JSON, SARIF or GitHub annotations. Pure functions: result in, text out."""
+"""A lint result as text, JSON, SARIF or GitHub annotations. Pure functions: result in, text out.
+
+Paths and messages may quote hostile source: what a terminal or a CI runner reads has no control characters; JSON escapes them itself.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ from pathlib import PurePath
 from typing import Any
 
 from vramdoc import __version__
+from vramdoc.lint.page import paragraphs
 from vramdoc.lint.rules import RULES
 from vramdoc.lint.violation import Level, LintResult, Violation
+from vramdoc.printable import printable
 
 SCHEMA_VERSION = 1
 _SARIF_LEVELS = {Level.ERROR: "error", Level.WARNING: "warning", Level.INFO: "note"}
@@ -35,7 +40,12 @@ def to_text(result: LintResult) -> str:
         f"{u.path}{f':{u.line}' if u.line else ''}: not checked: {u.reason}"
         for u in result.unreadable
     ]
-    return "\n".join([*lines, _summary(result)])
+    return "\n".join([*map(_line, lines), _summary(result)])
+
+
+def _line(text: str) -> str:
+    r"""On one line, but with the blanks of a file name as they are; a line break in it shows as ``\n``."""
+    return printable(text).replace("\n", "\\n")
 
 
 def _summary(result: LintResult) -> str:
@@ -86,8 +96,8 @@ def to_sarif(result: LintResult) -> str:
             "id": rule.id,
             "name": rule.name,
             "shortDescription": {"text": rule.title},
-            "fullDescription": {"text": rule.why},
-            "help": {"text": rule.instead},
+            "fullDescription": {"text": paragraphs(rule.why)},
+            "help": {"text": paragraphs(rule.instead)},
             "defaultConfiguration": {"level": _SARIF_LEVELS[rule.level]},
         }
         for rule in RULES
@@ -157,7 +167,7 @@ def to_github(result: LintResult) -> str:
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vramdoc.report.printable import printable
+from vramdoc.printable import printable
 from vramdoc.report.scrub import HIDDEN, Scrubber, is_allowed_variable, is_secret_name
 from vramdoc.snapshot.model import BlockInfo, Frame, StackTable
 

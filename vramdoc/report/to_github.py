@@ -6,9 +6,9 @@ The escaping follows GitHub's own toolkit (packages/core/src/command.ts): foreig
 from __future__ import annotations
 
 from vramdoc.diagnose.verdict import Severity
+from vramdoc.printable import printable
 from vramdoc.report import words
 from vramdoc.report.contents import HEALTHY, Report
-from vramdoc.report.printable import printable
 from vramdoc.report.to_markdown import render_markdown
 
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}

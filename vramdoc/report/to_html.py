@@ -18,10 +18,10 @@ from markupsafe import Markup
 
 from vramdoc.diagnose.verdict import Outcome, Verdict
 from vramdoc.facts import Fact
+from vramdoc.printable import printable
 from vramdoc.report import words
 from vramdoc.report.contents import HEALTHY, UNDECIDED, Report
 from vramdoc.report.page_data import PageData, page_data
-from vramdoc.report.printable import printable
 from vramdoc.report.segment_map import map_text
 
 SCRIPTS = ("uplot.js", "1_read.js", "2_layout.js", "3_timeline.js", "4_map.js", "5_page.js")

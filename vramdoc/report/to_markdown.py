@@ -14,9 +14,9 @@ from vramdoc.diagnose.verdict import Outcome
 from vramdoc.evidence.case import Case
 from vramdoc.facts import Fact, Source
 from vramdoc.prescribe.prescription import Prescription, VerificationStatus
+from vramdoc.printable import one_line, printable
 from vramdoc.report import words
 from vramdoc.report.contents import Report
-from vramdoc.report.printable import one_line, printable
 from vramdoc.report.segment_map import map_text
 
 BAR = "\\|"

@@ -17,9 +17,9 @@ from rich.text import Text
 from vramdoc.diagnose.verdict import Outcome, Severity
 from vramdoc.facts import Fact
 from vramdoc.prescribe.prescription import Prescription, VerificationStatus
+from vramdoc.printable import ascii_form, printable
 from vramdoc.report import words
 from vramdoc.report.contents import HEALTHY, UNDECIDED, Report
-from vramdoc.report.printable import ascii_form, printable
 from vramdoc.report.segment_map import drawn_facts, map_lines
 
 REMARKS = 4
