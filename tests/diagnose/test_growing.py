@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.crashlog.messages import GIB, MIB
-from tests.diagnose.builders import manifest, message, recording
+from tests.diagnose.builders import manifest, message, phase, recording
 from vramdoc.diagnose.engine import judge, primary
 from vramdoc.evidence.attribution import Site
 from vramdoc.evidence.regrowth import Regrowth
@@ -51,3 +51,18 @@ def test_growth_below_the_shortage_is_not_blamed(line):
 def test_collected_outputs_are_moved_to_the_host():
     case = case_of(grown(COLLECTOR, last=9 * GIB), **FULL)
     assert candidates(judge(case), case)[0].id == "RX-COLLECT"
+
+
+def test_the_formula_stands_beside_what_was_allocated():
+    token = 128 << 10
+    phases = (
+        replace(phase("load"), allocated_bytes=4 * GIB),
+        replace(phase("decode", kv_bytes=token * 8192, live_kv_bytes=token * 8192, context=8192), allocated_bytes=5 * GIB + MIB),
+        phase("prefill", kv_bytes=token * 16384, live_kv_bytes=token * 24576, context=16384),
+    )  # fmt: skip
+    case = recording(manifest(ExitKind.OUT_OF_MEMORY, phases=phases), oom=message(**FULL).oom)
+    [told] = [v for v in judge(case) if v.id == "kv-growth"]
+    assert "3.00 GiB (128.00 KiB a token x 24,576 tokens), of which 1.00 GiB" in told.summary
+    measured = next(fact for fact in told.evidence if fact.name == "kv_cache_measured")
+    assert measured.value == GIB + MIB
+    assert "by the formula 1.00 GiB" in measured.where

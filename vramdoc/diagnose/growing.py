@@ -1,4 +1,4 @@
-"""Tensors that grow by concatenation, as rules see them: which of them are KV caches, and what to cite. It judges nothing."""
+"""What grows, as rules see it: which tensors are KV caches, what those take, and what to cite. It judges nothing."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from vramdoc.facts import Fact
 
 if TYPE_CHECKING:
     from vramdoc.evidence.regrowth import Regrowth
+    from vramdoc.record.manifest import Phase
 
 _CACHE_FILES = ("cache_utils.py", "kv_cache.py", "kvcache.py")
 _CACHE = re.compile(
@@ -29,6 +30,11 @@ def is_cache(grown: Regrowth, case: Case) -> bool:
     return (
         grown.was_refused and case.crash is not None and growing_cache_line(case.crash) is not None
     )
+
+
+def cache_bytes(phase: Phase) -> int:
+    """Bytes that the KV caches of all open conversations take by their formula, as a phase notes them; 0 where it notes none."""
+    return int(phase.detail.get("live_kv_bytes", phase.detail.get("kv_bytes", 0)))
 
 
 def growing_cache_line(log: CrashLog) -> Fact | None:

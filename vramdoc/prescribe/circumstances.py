@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vramdoc.diagnose.growing import is_cache
 from vramdoc.diagnose.kept import keepers
-from vramdoc.diagnose.regrown import is_cache
 from vramdoc.diagnose.script_signs import SETTING_LATE, violation
 from vramdoc.diagnose.settings import entries, release_of
 from vramdoc.diagnose.shortage import Situation, shortage

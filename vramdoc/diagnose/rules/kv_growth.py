@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from vramdoc.crashlog.incident import CrashLog, Incident
 from vramdoc.diagnose.answers import (
@@ -16,14 +16,14 @@ from vramdoc.diagnose.answers import (
     undecided,
 )
 from vramdoc.diagnose.failing import figures, growth_told, size, unnumbered
-from vramdoc.diagnose.regrown import growing_cache_line, is_cache, regrown_facts
+from vramdoc.diagnose.growing import cache_bytes, growing_cache_line, is_cache, regrown_facts
 from vramdoc.diagnose.remarks import remarks
 from vramdoc.diagnose.rule import Rule
 from vramdoc.diagnose.shortage import STRONG_SHARE, Shortage, shortage
 from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
 from vramdoc.evidence.case import Case
-from vramdoc.facts import Fact
-from vramdoc.record.manifest import Phase
+from vramdoc.facts import Fact, Source
+from vramdoc.record.manifest import Manifest, Phase
 
 ID = "kv-growth"
 _BLOCK_TOKENS = 16
@@ -149,39 +149,59 @@ def _told(case: Case, found: Shortage, told: Incident) -> Verdict:
 
 
 def _from_recording(case: Case) -> Verdict | None:
-    """Cache bytes by phase, as our workloads and user marks note them."""
+    """Cache bytes by phase, as our workloads and user marks note them: by the formula, and beside it what was allocated meanwhile."""
     manifest = case.manifest
-    phases = (
-        [phase for phase in manifest.phases if "kv_bytes" in phase.detail]
-        if manifest is not None
-        else []
-    )
+    phases = [phase for phase in manifest.phases if cache_bytes(phase)] if manifest else []
     if manifest is None or not phases:
         return None
-    largest = max(phases, key=lambda phase: int(phase.detail["kv_bytes"]))
-    peak = int(largest.detail["kv_bytes"])
-    evidence = [
-        derived("kv_cache_peak", peak, f"bytes of the cache's tensors in phase {largest.name}"),
-        *_growth(phases),
-    ]
     found = shortage(case)
+    last = phases[-1] if found is not None else max(phases, key=cache_bytes)
+    needed = cache_bytes(last)
+    formula = _formula(last)
+    taken = _measured(manifest, phases[:-1] if found is not None else phases)
+    noted = formula or f"bytes of the cache's tensors in phase {last.name}"
+    evidence = [derived("kv_cache", needed, noted), *taken]
     if found is None:
-        return ruled_out(ID, f"The KV cache grew to {size(peak)} and fitted.", evidence)
-    if peak < (found.balance.short or found.balance.requested):
+        return ruled_out(ID, f"The KV cache grew to {size(needed)} and fitted.", evidence)
+    if needed < (found.balance.short or found.balance.requested):
         return ruled_out(
             ID,
-            f"The KV cache holds {size(peak)}, less than what is lacking: without it the request would not fit either.",
+            f"The KV cache takes {size(needed)}, less than what is lacking: without it the request would not fit either.",
             evidence,
         )
     leads = found.leading in _LEADERS and found.idle_share < STRONG_SHARE
+    had = "".join(f", of which {size(int(fact.value))} were allocated," for fact in taken[:1])
     return confirmed(
         ID,
-        f"The KV cache had grown to {size(peak)} when a request of {size(found.balance.requested)} failed; without that growth it would have fitted.",
+        f"The KV cache needs {size(needed)}{f' ({formula})' if formula else ''}{had} when a request of {size(found.balance.requested)} failed; without the cache it would have fitted.",
         (*evidence, *figures(case, found, "live", "short")),
         severity=Severity.ERROR if leads else Severity.WARNING,
-        explains=peak,
+        explains=needed,
         notes=remarks(case, found) if leads else (),
     )
+
+
+def _formula(phase: Phase) -> str:
+    """Bytes a token times tokens, for all conversations that were open; empty where the phase notes no tokens."""
+    own, context = int(phase.detail.get("kv_bytes", 0)), int(phase.detail.get("context", 0))
+    if not own or not context:
+        return ""
+    token = own / context
+    return f"{size(round(token))} a token x {round(cache_bytes(phase) / token):,} tokens"
+
+
+def _measured(manifest: Manifest, done: Sequence[Phase]) -> list[Fact]:
+    """What was allocated from before the first conversation to the end of the last phase that came to its end."""
+    before = [p for p in manifest.phases if p.allocated_bytes is not None and not cache_bytes(p)]
+    after = [p for p in done if p.allocated_bytes is not None]
+    if not before or not after:
+        return []
+    grown = (after[-1].allocated_bytes or 0) - (before[-1].allocated_bytes or 0)
+    real = manifest.device is not None and manifest.device.kind == "real"
+    where = f"allocated bytes from the end of {before[-1].name} to the end of {after[-1].name}; by the formula {size(cache_bytes(after[-1]))}"
+    return [
+        derived("kv_cache_measured", grown, where, Source.MEASURED if real else Source.VIRTUAL_GPU)
+    ]
 
 
 def _regrown(case: Case) -> Verdict | None:
@@ -205,14 +225,6 @@ def _regrown(case: Case) -> Verdict | None:
         explains=held,
         notes=remarks(case, found) if leads else (),
     )
-
-
-def _growth(phases: list[Phase]) -> Iterator[Fact]:
-    first, last = int(phases[0].detail["kv_bytes"]), int(phases[-1].detail["kv_bytes"])
-    if last > first:
-        yield derived(
-            "kv_cache_growth", last - first, f"from phase {phases[0].name} to {phases[-1].name}"
-        )
 
 
 RULE = Rule(

@@ -18,8 +18,8 @@ from vramdoc.diagnose.answers import (
 )
 from vramdoc.diagnose.code_lines import code_lines
 from vramdoc.diagnose.failing import figures, growth_told, size, unnumbered
+from vramdoc.diagnose.growing import cache_bytes, is_cache, regrown_facts
 from vramdoc.diagnose.kept import graphs, keeper_of, kept_facts, lost, outlived, phrase
-from vramdoc.diagnose.regrown import is_cache, regrown_facts
 from vramdoc.diagnose.remarks import remarks
 from vramdoc.diagnose.rule import Rule
 from vramdoc.diagnose.shortage import SEGMENT, shortage
@@ -169,7 +169,7 @@ def _grown_graphs(case: Case) -> Verdict | None:
 def _cache_bytes(case: Case) -> int:
     """The most that KV caches held, where the recorded workload notes it."""
     phases = case.manifest.phases if case.manifest is not None else ()
-    return max((int(phase.detail.get("kv_bytes", 0)) for phase in phases), default=0)
+    return max(map(cache_bytes, phases), default=0)
 
 
 def _logged(log: CrashLog) -> Verdict | None:
