@@ -45,6 +45,7 @@ NODE = {"filename": "??", "line": 0, "name": "torch::autograd::generated::BmmBac
         ("CUDACachingAllocator.cpp", "malloc", NATIVE),
         ("??", "clone", NATIVE),
         ("??", NODE["name"], BACKWARD),
+        ("/code/vramdoc/vramdoc/record/inside/guards_casts.py", "watched", NATIVE),
     ],
 )
 def test_what_a_frame_is_worth(filename, name, expected):

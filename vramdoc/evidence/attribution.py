@@ -30,6 +30,8 @@ _STANDARD = re.compile(
 _PLUMBING = re.compile(r"(?:torch|functorch|torchgen|vramdoc)/")
 _CHECKOUT = re.compile(r".*/(?:pytorch/torch|vramdoc/(?:workload|record))/", re.DOTALL)
 """torch and vramdoc run from their source trees."""
+_RECORDER = re.compile(r"(?:.*/)?vramdoc/record/inside/")
+"""Our own guards stand between the program and torch; they ask for nothing."""
 _AUTOGRAD_NODE = re.compile(
     r"torch::autograd::(?:generated::)?(\w*Backward\w*|AccumulateGrad)::apply\("
 )
@@ -58,6 +60,8 @@ def worth(frame: Frame) -> int:
     path = _NORMAL.sub("/", frame.filename)
     if path.startswith("<frozen"):
         return PLUMBING
+    if _RECORDER.match(path):
+        return NATIVE
     if not _IS_PYTHON.match(path):
         return BACKWARD if _AUTOGRAD_NODE.match(frame.name) else NATIVE
     installed = _INSTALLED.match(path)
