@@ -156,7 +156,7 @@ def test_completing_at_all_always_matters() -> None:
     verdict = judge([failed, result("expandable_segments:True", 1000 * MIB)], "")
     assert verdict.matters
     assert (
-        "under expandable_segments:True the work completes, and under the current one it does not"
+        "under expandable_segments:True the work completes; under the current config it does not"
         in verdict.sentence
     )
     assert judge([failed], "").winner is None

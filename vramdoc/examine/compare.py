@@ -243,11 +243,11 @@ def _table(
     from vramdoc.report.comparison import Comparison
 
     manifest = case.manifest
+    other_device = recording.device.source if request.gpu is not None or manifest is None else ""
     notes = [
-        f"fidelity: {how.sentence()}",
-        f"confidence: {confidence(recording, how)}",
+        confidence(recording, how),
         "backend:cudaMallocAsync is NVIDIA's allocator: it is not simulated; run it on a real GPU to compare",
-        *filter(None, [recording.release_note, *recording.requests.notes, recording.device.source]),
+        *filter(None, [recording.release_note, *recording.requests.notes, other_device]),
     ]
     return Comparison(
         rows=rows,

@@ -263,7 +263,7 @@ def judge(results: Sequence[ReplayResult], current: str) -> Comparison:
         )
     now = next((result for result in results if result.config == current), None)
     if now is None or not now.completed:
-        why = "" if now is None else ", and under the current one it does not"
+        why = "" if now is None else "; under the current config it does not"
         return Comparison(
             winner=best, matters=True, sentence=f"under {_name(best)} the work completes{why}"
         )

@@ -8,13 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import PurePath
 from typing import Any
 
 from rich.text import Text
 
-from vramdoc.capacity.plan import CapacityPlan, Cell
+from vramdoc.capacity.border import Border
 from vramdoc.capacity.comparison import StatementCheck
+from vramdoc.capacity.plan import CapacityPlan, Cell
 from vramdoc.facts import Source
+from vramdoc.report import words
 from vramdoc.report.to_terminal import Screen
 from vramdoc.units import format_bytes
 
@@ -48,16 +51,15 @@ def render_capacity(
 ) -> str:
     """The grid, where the border runs and what it was measured by; then where the bytes go."""
     screen = Screen(width=width, colour=colour, ascii_only=ascii_only)
-    device = plan.device
+    model = PurePath(plan.request.target).name
     screen.put(
         screen.styled(
-            ("CAPACITY  ", "bold"),
-            (f"{device.name} ({device.kind}), {format_bytes(device.total_bytes)}", "dim"),
+            ("CAPACITY  ", "bold"), (f"{model} on {words.device_name(plan.device)}", "dim")
         ),
         Text(
             screen.say(
-                f"weights {format_bytes(plan.weight_bytes)}, "
-                f"KV cache {format_bytes(plan.kv_bytes_per_token)} a token, {plan.request.cache}"
+                f"Weights take {format_bytes(plan.weight_bytes)}, a token {format_bytes(plan.kv_bytes_per_token)} "
+                f"of a {plan.request.cache} KV cache."
             )
         ),
         "",
@@ -65,17 +67,25 @@ def render_capacity(
         Text(screen.say("* really run; the others are computed"), "dim"),
     )
     for border in plan.borders:
-        more = "at least " if border.open_ended else ""
-        sentence = f"{border.context:,} tokens: {more}{border.sessions} sessions run, with {format_bytes(border.headroom)} to spare"
-        if border.short_by:
-            sentence += f"; {border.sessions + 1} end out of memory, short by {format_bytes(border.short_by)}"
-        screen.put(Text(screen.say(sentence)))
+        screen.put(Text(screen.say(_border(border))))
     if plan.budgets:
         screen.put("", _budget(screen, plan))
-    lines = [("Note", note) for note in plan.notes]
+    lines = [("" if at else "Notes", note) for at, note in enumerate(plan.notes)]
     lines.append(("Workload", plan.workload_line))
     screen.put("", screen.table([("", "left"), ("", "fold")], lines))
     return screen.text()
+
+
+def _border(border: Border) -> str:
+    """How many sessions of one context ran, and what happened to one more."""
+    more = "at least " if border.open_ended else ""
+    spare = f"{format_bytes(border.headroom)} to spare" if border.headroom else "nothing to spare"
+    said = f"At {border.context:,} tokens {more}{border.sessions} sessions run, with {spare}"
+    if not border.short_by:
+        return f"{said}."
+    return (
+        f"{said}; {border.sessions + 1} run out of memory, {format_bytes(border.short_by)} short."
+    )
 
 
 def _grid(screen: Screen, plan: CapacityPlan) -> Any:
@@ -90,8 +100,8 @@ def _grid(screen: Screen, plan: CapacityPlan) -> Any:
     for context in contexts:
         row = [Text(f"{context:,}")]
         for count in sessions:
-            words, style = _words(cells[context, count])
-            row.append(Text(screen.say(words), style))
+            said, style = _words(cells[context, count])
+            row.append(Text(screen.say(said), style))
         table.add_row(*row)
     return table
 
@@ -152,16 +162,19 @@ def check_object(found: StatementCheck) -> dict[str, Any]:
     }
 
 
+CHECKED = {
+    True: ("✓ THE STATEMENT HOLDS", "bold green"),
+    False: ("✗ IT NO LONGER HOLDS", "bold red"),
+    None: ("? CANNOT TELL: the search ended before the number that was stated", "bold yellow"),
+}
+
+
 def render_check(
     found: StatementCheck, *, width: int = 80, colour: bool = False, ascii_only: bool = False
 ) -> str:
     """Whether a statement still holds, every difference, and what may be credited with it."""
     screen = Screen(width=width, colour=colour, ascii_only=ascii_only)
-    mark, style = (
-        ("✓ THE STATEMENT HOLDS", "bold green")
-        if found.holds
-        else ("✗ IT NO LONGER HOLDS", "bold red")
-    )
+    mark, style = CHECKED[found.holds]
     screen.put(screen.styled((mark, style)), Text(screen.say(found.credit)))
     for heading, items in (("WHAT CHANGED", found.conditions), ("RESULT", found.results)):
         if items:

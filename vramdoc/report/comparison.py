@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -21,8 +22,6 @@ from vramdoc.units import format_bytes
 
 COMPARISON_SCHEMA = 1
 FORMATS = ("terminal", "json", "markdown")
-_OPTION_END = re.compile(r",(?![^\[]*\])")
-"""Where a config too wide for its column may be broken: between options, not inside the brackets of one."""
 DEFAULT = "(default)"
 """How the empty config string is shown."""
 
@@ -111,7 +110,11 @@ def render_comparison(
     title = f"{len(comparison.rows)} CONFIGS  "
     screen.put(screen.styled((title, "bold"), (comparison.target_name, "dim")))
     if comparison.sentence:
-        screen.put(Text(screen.say(_sentence(comparison))))
+        screen.put(Text(screen.say(as_sentence(comparison.sentence))))
+    setting = _setting(comparison)
+    if setting:
+        screen.put("")
+        screen.put_verbatim(setting)
     screen.put(
         "", _wide_table(screen, comparison) if width >= WIDE else _narrow_table(screen, comparison)
     )
@@ -140,14 +143,10 @@ def _narrow_table(screen: Screen, comparison: Comparison) -> Table:
 
 def _wide_table(screen: Screen, comparison: Comparison) -> Table:
     names = ("peak reserved", "change", "peak active", "external", "internal", "headroom", "calls")
-    columns = [
-        ("config", "fold"),
-        *((name, "right") for name in names),
-        ("", "left"),
-        ("rerun", "left"),
-        ("source", "left"),
-    ]
-    table = screen.table(columns, [])
+    reruns = any(map(_rerun, comparison.rows))
+    columns = [("config", "fold"), *((name, "right") for name in names), ("", "left")]
+    columns += [("rerun", "left")] if reruns else []
+    table = screen.table([*columns, ("source", "left")], [])
     for row in comparison.rows:
         measured = (
             row.active_peak,
@@ -160,7 +159,7 @@ def _wide_table(screen: Screen, comparison: Comparison) -> Table:
             *(Text(size_words(value)) for value in measured),
             Text(calls_words(row.device_alloc, row.device_free)),
             _mark(screen, row),
-            Text(screen.say(_rerun(row))),
+            *([Text(screen.say(_rerun(row)))] if reruns else []),
             Text(str(row.source)),
         )
     return table
@@ -172,10 +171,14 @@ def _first_cells(screen: Screen, row: ConfigRow, comparison: Comparison) -> list
 
 
 def config_cell(screen: Screen, shown_config: str, *, is_winner: bool) -> Text:
-    """A config in a column that gives way: one too wide for it is broken between its options."""
-    options = _OPTION_END.split(screen.say(shown_config))
-    fits = len(shown_config) <= screen.width // 2
-    return Text(",".join(options) if fits else ",\n".join(options), "bold" if is_winner else "")
+    """A config in a column that gives way: one too wide for it is broken after a comma."""
+    room = screen.width // 2 - 5 if screen.width < WIDE else screen.width // 3 - 8
+    lines = [""]
+    for part in screen.say(shown_config).replace(",", ",\n").split("\n"):
+        if lines[-1] and len(lines[-1]) + len(part) > room:
+            lines.append("")
+        lines[-1] += part
+    return Text("\n".join(lines), "bold" if is_winner else "")
 
 
 def _mark(screen: Screen, row: ConfigRow) -> Text:
@@ -183,8 +186,22 @@ def _mark(screen: Screen, row: ConfigRow) -> Text:
     return Text(screen.say(mark), style)
 
 
-def _sentence(comparison: Comparison) -> str:
-    return f"{comparison.sentence}."
+def as_sentence(clause: str) -> str:
+    """A clause of the judgement as a sentence of its own; a config at its beginning keeps its spelling."""
+    return f"{_opened(clause)}."
+
+
+def _opened(clause: str) -> str:
+    is_config = re.match(r"\w+:\S", clause)
+    return clause if is_config else clause[:1].upper() + clause[1:]
+
+
+def _setting(comparison: Comparison) -> str:
+    """The winner, ready to paste; empty where the recorded config is as good."""
+    winner = next((row for row in comparison.rows if row.is_winner and not row.is_current), None)
+    if winner is None or not winner.config or " + " in winner.config:
+        return ""
+    return f"export PYTORCH_CUDA_ALLOC_CONF={shlex.quote(winner.config)}"
 
 
 def _remarks(comparison: Comparison, *, reruns: bool) -> list[str]:
@@ -196,7 +213,7 @@ def _remarks(comparison: Comparison, *, reruns: bool) -> list[str]:
         if reruns and _rerun(row):
             about.setdefault(f"rerun for real: {_rerun(row)}", []).append(row.shown_config)
     return [
-        *comparison.notes,
+        *map(_opened, comparison.notes),
         *(f"{', '.join(configs)}: {note}" for note, configs in about.items()),
     ]
 
@@ -235,7 +252,10 @@ def render_comparison_markdown(comparison: Comparison) -> str:
         else "## Allocator configs"
     ]
     if comparison.sentence:
-        parts.append(text(_sentence(comparison)))
+        parts.append(text(as_sentence(comparison.sentence)))
+    setting = _setting(comparison)
+    if setting:
+        parts.append(to_markdown.block(setting, "bash"))
     parts.append(to_markdown.table(headings, rows))
     named = (("device", comparison.device), ("workload", comparison.workload))
     used = sorted({row.source for row in comparison.rows}, key=list(Source).index)

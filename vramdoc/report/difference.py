@@ -13,7 +13,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from vramdoc.evidence.diff import Change, Diff
+from vramdoc.evidence.diff import Change, Diff, Difference
 from vramdoc.report import to_markdown, words
 from vramdoc.report.to_terminal import WIDE, Screen
 from vramdoc.units import format_bytes
@@ -50,13 +50,13 @@ def render_difference(
     colour: bool = False,
     ascii_only: bool = False,
 ) -> str:
-    """Circumstances first, since they may explain all the rest; then levels, call sites, phases and segments."""
+    """The answer; then circumstances, since they may explain all the rest; then levels, call sites, phases and segments."""
     screen = Screen(width=width, colour=colour, ascii_only=ascii_only)
-    screen.put(screen.styled(("DIFFERENCE  ", "bold"), (f"{found.before} → {found.after}", "")), "")
+    screen.put(screen.styled(("DIFFERENCE  ", "bold"), (f"{found.before} → {found.after}", "dim")))
+    screen.put(Text(screen.say(_answer(found))), "")
     if found.circumstances:
-        rows = [(d.name, d.before or "(none)", d.after or "(none)") for d in found.circumstances]
         columns = [("NOT THE SAME", "left"), ("before", "fold"), ("after", "fold")]
-        screen.put(screen.table(columns, rows))
+        screen.put(screen.table(columns, [_circumstance(d) for d in found.circumstances]))
     else:
         screen.put("Config, versions, device and workload are the same, as far as both say.")
     for heading, field, counts in _SECTIONS:
@@ -75,11 +75,11 @@ def render_difference(
 def render_difference_markdown(found: Diff) -> str:
     """The same for a ticket."""
     text, code, table = to_markdown.text, to_markdown.code, to_markdown.table
-    parts = [f"## Difference: {code(found.before)} to {code(found.after)}"]
+    parts = [f"## Difference: {code(found.before)} to {code(found.after)}", text(_answer(found))]
     if found.circumstances:
         rows = [
-            [text(d.name), code(d.before or "(none)"), code(d.after or "(none)")]
-            for d in found.circumstances
+            [text(name), code(before), code(after)]
+            for name, before, after in map(_circumstance, found.circumstances)
         ]
         parts += ["### Not the same", table(["", "before", "after"], rows)]
     for heading, field, _ in _SECTIONS:
@@ -91,6 +91,34 @@ def render_difference_markdown(found: Diff) -> str:
                 parts.append(f"and {len(changes) - ROWS} more.")
     parts += [f"Not compared: {text(sentence)}" for sentence in found.missing]
     return "\n\n".join(parts) + "\n"
+
+
+def _answer(found: Diff) -> str:
+    """What grew and where, in a sentence."""
+    peak = next((c for c in found.levels if c.name == "active_peak"), None)
+    if peak is None:
+        return "Neither side says what its peak was."
+    if not peak.change:
+        return f"Peak active memory is the same, {format_bytes(peak.after)}."
+    rose = peak.change > 0
+    said = f"Peak active memory {'rose' if rose else 'fell'} by {format_bytes(abs(peak.change))}, from {format_bytes(peak.before)} to {format_bytes(peak.after)}"
+    same_way = [site for site in found.sites if (site.change > 0) == rose]
+    top = max(same_way, key=lambda site: abs(site.change), default=None)
+    return said + (f"; most of it at {top.name}, {_signed(top.change)}." if top else ".")
+
+
+def _circumstance(found: Difference) -> tuple[str, str, str]:
+    """Name, before and after, as people read them."""
+    is_size = found.name.endswith("_total")
+
+    def shown(side: str) -> str:
+        return format_bytes(int(side)) if is_size and side.isdecimal() else side or "(none)"
+
+    return words.label(found.name), shown(found.before), shown(found.after)
+
+
+def _signed(change: int) -> str:
+    return f"{'+' if change > 0 else ''}{format_bytes(change)}"
 
 
 def _object(change: Change) -> dict[str, Any]:
@@ -109,12 +137,7 @@ def _name(change: Change) -> str:
 
 
 def _sizes(change: Change) -> tuple[str, str, str]:
-    sign = "+" if change.change > 0 else ""
-    return (
-        format_bytes(change.before),
-        format_bytes(change.after),
-        f"{sign}{format_bytes(change.change)}",
-    )
+    return format_bytes(change.before), format_bytes(change.after), _signed(change.change)
 
 
 def _change_table(

@@ -15,7 +15,13 @@ from rich.text import Text
 
 from vramdoc.facts import Source
 from vramdoc.report import to_markdown, words
-from vramdoc.report.comparison import DEFAULT, calls_words, config_cell, size_words
+from vramdoc.report.comparison import (
+    DEFAULT,
+    as_sentence,
+    calls_words,
+    config_cell,
+    size_words,
+)
 from vramdoc.report.to_terminal import WIDE, Screen
 
 SWEEP_SCHEMA = 1
@@ -104,7 +110,7 @@ def render_sweep(
     """A table for a terminal: what the worst rank and the median one reserve; from 110 columns on, which ranks."""
     screen = Screen(width=width, colour=colour, ascii_only=ascii_only)
     title = f"{len(sweep.rows)} CONFIGS × {len(sweep.files)} SNAPSHOTS"
-    screen.put(screen.styled((title, "bold")), Text(screen.say(_sentence(sweep))), "")
+    screen.put(screen.styled((title, "bold")), Text(screen.say(as_sentence(sweep.sentence))), "")
     screen.put(_table(screen, sweep))
     remarks = _remarks(sweep)
     if remarks:
@@ -166,17 +172,13 @@ def render_sweep_markdown(sweep: Sweep) -> str:
     lines += [f"- {source}: {words.SOURCES[source]}" for source in used]
     parts = [
         f"## Allocator configs over {len(sweep.files)} snapshots",
-        text(_sentence(sweep)),
+        text(as_sentence(sweep.sentence)),
         to_markdown.table(headings, rows),
         "\n".join(lines),
     ]
     if sweep.command:
         parts.append(to_markdown.block(sweep.command, "bash"))
     return "\n\n".join(parts) + "\n"
-
-
-def _sentence(sweep: Sweep) -> str:
-    return f"{sweep.sentence}."
 
 
 def _remarks(sweep: Sweep) -> list[str]:
