@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -170,3 +174,36 @@ def test_the_release_and_platform_decide_what_has_an_effect(tmp_path: Path) -> N
 def test_any_bytes_decode_or_say_why(data: bytes, kind: Kind) -> None:
     with contextlib.suppress(CannotRead):
         decode(data, kind)
+
+
+WITHOUT_RIGHTS = """
+import json, os
+from pathlib import Path
+from vramdoc.lint import check_paths
+if os.geteuid() == 0:
+    os.setuid(65534)  # nobody
+print(json.dumps({Path(u.path).name: u.reason for u in check_paths(["."]).unreadable}))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "setuid"), reason="needs a child that gives up its rights")
+def test_what_may_not_be_read_is_named_and_not_passed_over(tmp_path: Path) -> None:
+    """A file, a folder whose names show but whose files do not, and one that cannot be listed."""
+    for name in ("file.py", "unsearchable/inner.py", "unlistable/inner.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("x = 1\n", encoding="utf-8")
+    for name, mode in (("file.py", 0o000), ("unsearchable", 0o444), ("unlistable", 0o111)):
+        (tmp_path / name).chmod(mode)
+    tmp_path.chmod(0o755)
+    try:
+        command = [sys.executable, "-c", WITHOUT_RIGHTS]
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert json.loads(ran.stdout) == {
+            "file.py": "Permission denied",
+            "inner.py": "Permission denied",
+            "unlistable": "a folder that cannot be listed",
+        }
+    finally:
+        for name in ("unsearchable", "unlistable"):
+            (tmp_path / name).chmod(0o755)

@@ -21,6 +21,7 @@ from typing import TypeAlias
 from vramdoc.allocator.releases import minor
 from vramdoc.errors import UnreadableInput, UsageError
 from vramdoc.lint.files import CannotRead, Found, Kind, discover, kind_by_content, read
+from vramdoc.lint.notebook import python_of
 from vramdoc.lint.rule import Finding, Rule
 from vramdoc.lint.rules import RULES
 from vramdoc.lint.settings import ANYWHERE, SETTERS, VARIABLES, Setting, Target
@@ -62,7 +63,7 @@ def check_paths(
     if torch_release is not None:
         minor(torch_release)
     for path in map(Path, paths):
-        if not path.exists():
+        if not os.path.lexists(path):
             raise UnreadableInput(
                 f"{path}: no such file or folder", "name files or folders to check"
             )
@@ -145,11 +146,13 @@ def check_text(
 
     Raises:
         SyntaxError: Python that does not parse.
-        CannotRead: YAML that does not parse.
+        CannotRead: YAML that does not parse, a notebook that is none.
     """
-    if kind is not Kind.PYTHON:
+    if kind not in {Kind.PYTHON, Kind.NOTEBOOK}:
         findings = _judged(rules, settings_in(text, kind), target)
     else:
+        if kind is Kind.NOTEBOOK:
+            text = python_of(text)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in somebody else's source
             tree = ast.parse(text)

@@ -27,6 +27,7 @@ class Kind(Enum):
     """How a file is read."""
 
     PYTHON = "Python"
+    NOTEBOOK = "notebook"
     SHELL = "shell"
     DOTENV = "environment file"
     DOCKERFILE = "Dockerfile"
@@ -37,6 +38,7 @@ _BY_SUFFIX = {
     ".py": Kind.PYTHON,
     ".pyi": Kind.PYTHON,
     ".pyw": Kind.PYTHON,
+    ".ipynb": Kind.NOTEBOOK,
     ".sh": Kind.SHELL,
     ".bash": Kind.SHELL,
     ".zsh": Kind.SHELL,
@@ -70,27 +72,40 @@ def discover(paths: Iterable[Path]) -> Iterator[Found]:
     """Files below ``paths``, each once, in sorted order. A path that does not exist is yielded all the same."""
     seen: set[Path] = set()
     for path in paths:
-        for found in [Found(path, kind_by_name(path))] if not path.is_dir() else _below(path):
+        below = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises where the folder is closed
+        for found in _below(path) if below else [Found(path, kind_by_name(path))]:
             if found.path not in seen:
                 seen.add(found.path)
                 yield found
 
 
 def _below(folder: Path) -> Iterator[Found]:
-    for root, folders, files in os.walk(folder):
+    closed: list[OSError] = []
+    for root, folders, files in os.walk(folder, onerror=closed.append):
+        yield from (Found(Path(error.filename), None) for error in closed)
+        closed.clear()
         folders[:] = sorted(name for name in folders if _entered(Path(root) / name))
         for name in sorted(files):
             path = Path(root, name)
             kind = kind_by_name(path)
-            if kind is not None and path.is_file():
+            if kind is not None and _may_be_file(path):
                 yield Found(path, kind)
+    yield from (Found(Path(error.filename), None) for error in closed)
+
+
+def _may_be_file(path: Path) -> bool:
+    """False for pipes, devices and links that lead nowhere; True where one may not even look, which is for ``read`` to tell."""
+    try:
+        return path.is_file()
+    except PermissionError:
+        return True
 
 
 def _entered(folder: Path) -> bool:
     name = folder.name
     if name in SKIPPED or (name.startswith(".") and name not in _KEPT_HIDDEN):
         return False
-    return not (folder / "pyvenv.cfg").exists()
+    return not os.path.exists(folder / "pyvenv.cfg")  # noqa: PTH110 - Path.exists raises where the folder is closed
 
 
 def kind_by_name(path: Path) -> Kind | None:
@@ -122,6 +137,8 @@ def read(path: Path, kind: Kind | None) -> str:
         CannotRead: missing, not a file, too large, or not text.
     """
     try:
+        if path.is_dir():
+            raise CannotRead("a folder that cannot be listed")
         if not path.is_file():
             raise CannotRead("no such file" if not path.exists() else "not a file")
         size = path.stat().st_size

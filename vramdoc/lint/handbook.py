@@ -19,7 +19,7 @@ _FAMILIES = {
 _OPENING = """\
 # Lint rules
 
-`vramdoc lint PATH...` reads Python, shell scripts, Dockerfiles, YAML and `.env` files; nothing in them is imported or executed.
+`vramdoc lint PATH...` reads Python, notebooks, shell scripts, Dockerfiles, YAML and `.env` files; nothing in them is imported or executed.
 A comment on the line switches rules off: `# vramdoc: ignore[VD401]`, or `# vramdoc: ignore` for all of them. `--select` and `--ignore` take ids
 and beginnings of ids (`VD0`). `--torch 2.9 --platform windows` judges settings for where they will run.
 
