@@ -186,3 +186,11 @@ def test_stranded_bytes_are_holes_below_the_smallest_request_of_their_stream():
     assert (
         fragmentation(snapshot_from_plain(snapshot([segment(0, [live])])), 0).stranded_bytes is None
     )
+
+
+def test_a_trace_that_contradicts_itself_is_not_believed():
+    """Blocks larger than every segment: a synthetic file, or a damaged one."""
+    data = snapshot(
+        [], [event("alloc", 1 << 20, 64 * MIB), event("free_completed", 1 << 20, 64 * MIB)]
+    )
+    assert "contradicts itself" in usage(snapshot_from_plain(data), 0).caveat

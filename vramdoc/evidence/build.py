@@ -177,9 +177,11 @@ def _with_measures(case: Case, snapshot: Snapshot, survey: Survey | None) -> Cas
     sited = sited_lifetimes(snapshot, device)
     line = timeline(snapshot, device, sited.lifetimes)
     _, peak_event = line.peak("active")
+    used = usage_of(line, snapshot, case.manifest)
+    unknown = used.caveat if len(line) > 1 else NO_TRACE
     return dataclasses.replace(
         case,
-        usage=usage_of(line, snapshot, case.manifest),
+        usage=used,
         fragmentation=fragmentation(snapshot, device),
         oom=merge_anatomy(case.oom, anatomy_from_snapshot(snapshot, case.manifest)),
         growth=growth(snapshot, sited, phases),
@@ -189,7 +191,7 @@ def _with_measures(case: Case, snapshot: Snapshot, survey: Survey | None) -> Cas
         regrowth=regrowth(snapshot, sited),
         peak_sites=sited.use_after(peak_event),
         pins=pins(snapshot, sited),
-        missing=case.missing if len(line) > 1 else (*case.missing, NO_TRACE),
+        missing=(*case.missing, *([unknown] if unknown else ())),
     )
 
 

@@ -75,6 +75,8 @@ def _counted_peak(level: str, manifest: Manifest | None) -> int:
 
 
 def _caveat(line: Timeline, before: Levels, *, has_counters: bool) -> str:
+    if line.peak("active")[0] > line.peak("reserved")[0]:
+        return "the trace contradicts itself: more memory is active than was ever reserved, so its peaks cannot be trusted"
     if has_counters:
         return ""
     if len(line) == 1:
