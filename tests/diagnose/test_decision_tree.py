@@ -46,6 +46,23 @@ def test_a_pool_that_counts_twice_is_not_trusted():
     assert "counts twice" in verdict(case, "true-capacity").summary
 
 
+@pytest.mark.parametrize(
+    ("requested", "free", "sure"),
+    [(1.71, 1.04, False), (3.0, 1.04, True), (2.0, 1.6, True)],
+    ids=["1.46 GiB of unknown owner would do", "they would not", "0.9 GiB are a context"],
+)
+def test_capacity_is_less_sure_where_memory_of_unknown_owner_would_serve(
+    requested: float, free: float, sure: bool
+):
+    case = message(
+        old=True, requested=requested, total=6, free=free, allocated=3.49, unallocated=0.01
+    )
+    assert leading(case) == "true-capacity"
+    found = verdict(case, "true-capacity")
+    assert found.confidence is (Confidence.HIGH if sure else Confidence.MEDIUM)
+    assert ("closing them is enough" in said(case)) is not sure
+
+
 def test_contributors_are_reported_beside_the_leading_cause():
     case = message(
         requested=1.74, total=23.57, free=0.59, allocated=20.21, unallocated=0.18, process=22.97

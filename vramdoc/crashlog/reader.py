@@ -36,6 +36,8 @@ OVERLAP = 16 << 10
 """An incident that begins in the last part of a window is read in the next one, where it is complete."""
 KEPT = 200
 """Distinct incidents kept of one kind; a log that fails for days repeats itself."""
+_TRENDS = frozenset({"memory-use"})
+"""Of these the last one is kept as well: it tells how far the figure came."""
 _WARNINGS = frozenset({"conf-unsupported", "conf-ignored", "conf-renamed", "out-resized", "killed"})
 """Kinds that may precede or follow the failure itself; its traceback stands before another incident."""
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d")
@@ -166,7 +168,11 @@ class _Collected:
         key = (incident.kind, incident.wording, incident.rank, values)
         if before := kept.get(key):
             kept[key] = replace(before, repeated=before.repeated + 1)
-        elif sum(other.kind == incident.kind for other in kept.values()) < KEPT:
+            return
+        alike = [other for other, one in kept.items() if one.kind == incident.kind]
+        if len(alike) == KEPT and incident.kind in _TRENDS:
+            del kept[alike.pop()]
+        if len(alike) < KEPT:
             kept[key] = incident
 
     def _add_traceback(self, channel: Channel, own: list[Incident]) -> None:

@@ -99,9 +99,14 @@ def _outside(found: Shortage) -> Iterator[str]:
         )
         yield f"{said}{_others(found)}."
     elif found.leading != "foreign-process" and (sums.outside or 0) > DRIVER_SLACK:
+        enough = (
+            f" If other programs hold {format_bytes(sums.short or 0)} of it, closing them is enough: see nvidia-smi."
+            if found.may_be_others and (sums.short or 0) > 0
+            else ""
+        )
         yield (
             f"About {format_bytes(sums.outside or 0)} is outside this allocator (CUDA context, desktop, other processes); "
-            "this message lists no processes."
+            f"this message lists no processes.{enough}"
         )
 
 

@@ -25,6 +25,10 @@ STRONG_SHARE = 0.10
 FOREIGN_SHARE = 0.25
 """Largest share of a device ever seen for one process's own memory outside the pool is 15 %; from a quarter on, unexplained
 memory is someone else's."""
+OWN_SHARE = 0.15
+"""That largest share. Between it and FOREIGN_SHARE, and above the largest context, memory is someone's, but nothing says whose."""
+LEAST_CONTEXT = 3 * GIB // 10
+LARGEST_CONTEXT = GIB
 SEGMENT = 20 * MIB
 """What a request of 1 to 10 MiB asks from CUDA (kLargeBuffer)."""
 DRIVER_SLACK = 30 * MIB
@@ -69,6 +73,15 @@ class Shortage:
         """Unallocated bytes of the pool as a share of it."""
         sums = self.balance
         return (sums.unallocated or 0) / sums.reserved if sums.reserved else 0.0
+
+    @property
+    def may_be_others(self) -> bool:
+        """Whether memory that nobody is known to hold is more than one process's own ever is, and would serve the request."""
+        sums = self.balance
+        hidden = sums.unexplained or 0
+        return hidden > max(
+            LARGEST_CONTEXT, OWN_SHARE * (sums.total or 0)
+        ) and hidden - LEAST_CONTEXT >= (sums.short or 0)
 
 
 def shortage(case: Case) -> Shortage | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 
 from vramdoc.crashlog.incident import CrashLog
 from vramdoc.diagnose.answers import (
@@ -20,6 +19,7 @@ from vramdoc.diagnose.code_lines import code_lines
 from vramdoc.diagnose.failing import figures, growth_told, size, unnumbered
 from vramdoc.diagnose.growing import cache_bytes, is_cache, regrown_facts
 from vramdoc.diagnose.kept import graphs, keeper_of, kept_facts, lost, outlived, phrase
+from vramdoc.diagnose.logged import rise
 from vramdoc.diagnose.remarks import remarks
 from vramdoc.diagnose.rule import Rule
 from vramdoc.diagnose.shortage import SEGMENT, shortage
@@ -49,12 +49,6 @@ _KEEPS: tuple[tuple[re.Pattern[str], str], ...] = (
 """What a line of the program's own does that keeps its tensors; looked for outside modules' forward, where lists and sums are ordinary."""
 _RELEASED = (".item()", ".detach()", ".cpu()", ".numpy()", ".tolist()", "float(")
 """What is kept after one of these is a number, has no graph, or lies in host memory."""
-FEWEST_LINES = 5
-"""Logged figures needed for a trend; the first steps fill caches."""
-STEADY = 0.8
-"""Share of them that must rise, as for measured growth (``evidence.growth``)."""
-GROWN = 1.5
-"""Last over first: optimizer state and caches of the first steps add less."""
 _INNERMOST = 3
 """Frames among which a library's collector is looked for: itself, or the torch functions it calls."""
 
@@ -174,19 +168,15 @@ def _cache_bytes(case: Case) -> int:
 
 def _logged(log: CrashLog) -> Verdict | None:
     """Memory figures that the program printed itself: rising in nearly every line, and by more than rounding."""
-    used = [o.readings["used"] for o in log.observations if o.kind == "memory-use"]
-    values = [int(value.value) for value in used]
-    if len(values) < FEWEST_LINES:
-        return None
-    rises = sum(later > earlier for earlier, later in pairwise(values))
-    if rises < STEADY * (len(values) - 1) or values[-1] < GROWN * values[0]:
+    grown = rise(log)
+    if grown is None:
         return None
     return confirmed(
         ID,
-        f"The program's own log shows memory in use rising from {size(values[0])} to {size(values[-1])} over {len(values)} lines.",
-        [cite(used[0], "used_first"), cite(used[-1], "used_last")],
+        f"The program's own log shows memory in use rising from {size(int(grown.first.value))} to {size(int(grown.last.value))} in {grown.lines} of its lines.",
+        [cite(grown.first, "used_first"), cite(grown.last, "used_last")],
         confidence=Confidence.MEDIUM,
-        explains=values[-1] - values[0],
+        explains=grown.grown_bytes,
         notes=[
             "Which line of code keeps it, a recording shows: vramdoc record -- python your_script.py."
         ],

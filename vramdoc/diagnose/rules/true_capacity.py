@@ -76,7 +76,7 @@ def _confirmed(case: Case, found: Shortage) -> Verdict:
             "non_pytorch",
         ),
         confidence=Confidence.MEDIUM
-        if edge and found.situation is Situation.FULL
+        if (edge or found.may_be_others) and found.situation is Situation.FULL
         else Confidence.HIGH,
         explains=found.sufficient[ID],
         notes=remarks(case, found) if found.leading == ID else (),
