@@ -81,7 +81,11 @@ def _raised(case: Case) -> str:
     ending = case.manifest.exit
     message = next(iter((ending.message or "").strip().splitlines()), "")
     said = f"{ending.exception_type}: {message}" if message else ending.exception_type
-    return f"The program ended with {said or 'an error'}, which no rule here knows: nothing points at memory."
+    ended = f"The program ended with {said or 'an error'}, which no rule here knows: nothing points at memory."
+    device = case.manifest.device
+    if device is not None and device.kind == "virtual":
+        ended += " A virtual GPU computes nothing, so what a program reads back from it is arbitrary, and an error about values or sizes may come from that."
+    return ended
 
 
 def _healthy(facts: Sequence[Fact], case: Case) -> str:
