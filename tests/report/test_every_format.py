@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from markdown_it import MarkdownIt
 
 from tests.report.samples import SAMPLES
 from vramdoc.errors import UsageError
-from vramdoc.printable import one_line
 from vramdoc.report.formats import FORMATS, find_format
 from vramdoc.report.to_github import render_github
 from vramdoc.report.to_json import render_json
-from vramdoc.report.to_markdown import LIMIT, render_markdown, text
 from vramdoc.report.to_terminal import render_terminal
 
 every_sample = pytest.mark.parametrize("name", SAMPLES)
@@ -91,74 +85,6 @@ def test_quiet_says_the_verdict_and_the_fix_only() -> None:
     assert "FRAGMENTATION" in text
     assert "export PYTORCH_CUDA_ALLOC_CONF='expandable_segments:True'" in text
     assert "EVIDENCE" not in text
-
-
-@every_sample
-def test_markdown_stays_under_the_limit_and_says_what_was_cut(name: str) -> None:
-    text = render_markdown(SAMPLES[name]())
-    assert len(text) < LIMIT
-    if name == "huge":
-        assert "Cut to stay under" in text
-
-
-class _Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-
-@every_sample
-def test_markdown_from_foreign_text_makes_no_markup(name: str) -> None:
-    """Rendered by a CommonMark parser with HTML passed through, as GitHub does before it sanitises."""
-    html = (
-        MarkdownIt("commonmark", {"html": True})
-        .enable("table")
-        .render(render_markdown(SAMPLES[name]()))
-    )
-    parser = _Tags()
-    parser.feed(html)
-    names = {tag for tag, _ in parser.tags}
-    assert not names & {"script", "img", "a", "iframe", "style", "b"}
-    assert html.count("<details>") == html.count("</details>")
-    text_outside_code = re.sub(r"<code.*?</code>", "", html, flags=re.DOTALL)
-    assert not re.search(r"@\w", text_outside_code)
-    assert not re.search(r"\w+://", text_outside_code)
-
-
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        "- a",
-        "1. a",
-        "2) a",
-        "+ a",
-        "--- a",
-        "=== a",
-        "# a",
-        "> a",
-        "* a",
-        "a  \n\n# b",
-        "| a |",
-        "\ta",
-        "    a",
-    ],
-)
-def test_a_sentence_stays_a_sentence(sentence: str) -> None:
-    tokens = [
-        token.type for token in MarkdownIt("commonmark").enable("table").parse(text(sentence))
-    ]
-    assert tokens == ["paragraph_open", "inline", "paragraph_close"]
-
-
-@given(st.text(max_size=80))
-def test_any_sentence_shows_its_own_words_and_nothing_else(sentence: str) -> None:
-    inline = MarkdownIt("commonmark").parseInline(text(sentence))[0].children or []
-    assert {token.type for token in inline} <= {"text", "code_inline"}
-    shown = "".join(token.content for token in inline)
-    assert shown.split() == one_line(sentence).split()
 
 
 @every_sample

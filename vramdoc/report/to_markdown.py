@@ -1,6 +1,7 @@
 """A Report for a ticket: verdict, the one action, the evidence, what was ruled out, and everything raw folded away.
 
-Renders on GitHub and GitLab and reads as plain text in a mail. Whatever the input, the text stays under GitHub's limit and says
+Renders on GitHub and GitLab and reads as plain text in a mail. A paragraph is one line: GitHub shows a line break in a ticket as a
+break, and mail programs wrap by themselves. Whatever the input, the text stays under GitHub's limit and says
 what was cut. Foreign text can neither format, link, mention nor close anything: suspicious words stand in code spans.
 """
 
@@ -95,8 +96,8 @@ _PLAIN_WORD = re.compile(
 """Words that Markdown on any platform leaves alone. All else (_ * ` < > @ # ! [ ] | ~ \\ & $) gets a code span."""
 _OPENS_A_BLOCK = re.compile(r"\d+[.)]|[-+=]+")
 """What makes a list, a rule or a heading of the line that it begins."""
-_LINKED = re.compile(r"://|www\.|^\W*(?:GH|gh)-\d|@|\b[0-9a-f]{7,40}\b")
-"""What GitHub or GitLab would turn into a link by itself: addresses, GH-1, commit hashes."""
+_LINKED = re.compile(r"://|www\.|^\W*(?:GH|gh)-\d|@|\b[0-9a-f]{7,40}\b|:(?:[a-z+]\w*|1234|100):")
+"""What GitHub or GitLab would turn into something else by itself: addresses, GH-1, commit hashes, emoji."""
 _TAIL = re.compile(r"[.,:;)]*\Z")
 
 
@@ -134,13 +135,16 @@ def _change(action: Prescription, report: Report) -> str:
     snippet = words.best_snippet(action, report)
     if snippet is not None:
         parts.append(block(snippet[1], re.sub(r"\W", "", snippet[0])))
-    status = text(words.trial_line(trial))
-    parts.append(f"{status[:1].upper()}{status[1:]}.")
+    status = words.trial_line(trial)
+    reason = (
+        f": {trial.reason}"
+        if trial.reason and trial.status is not VerificationStatus.NOT_TRIED
+        else ""
+    )
+    parts.append(text(f"{status[:1].upper()}{status[1:]}{reason}".rstrip(".") + "."))
     rows = words.trial_rows(trial)
     if rows:
         parts.append(table(["", "before", "after"], [[text(cell) for cell in row] for row in rows]))
-    if trial.reason and trial.status is not VerificationStatus.NOT_TRIED:
-        parts.append(text(trial.reason))
     if trial.command and trial.status is not VerificationStatus.VERIFIED:
         parts += ["Verify it with:", block(trial.command, "bash")]
     return "\n\n".join(parts)
@@ -195,12 +199,13 @@ def _lines_of_code(report: Report) -> str:
             ["keeps segments", "idle bytes kept", "own bytes", "segments"],
             words.pin_rows(report.case),
         ),
+        (["grows", "bytes a step"], words.growth_rows(report.case)),
     ):
         if rows:
             parts.append(table(headings, [[code(row[0]), *map(text, row[1:])] for row in rows]))
-    growing = words.growth_lines(report.case)
+    growing = words.growth_line(report.case)
     if growing:
-        parts.append("\n".join(f"- {text(line)}" for line in growing))
+        parts.append(text(growing))
     return _folded("Lines of code", "\n\n".join(parts)) if parts else ""
 
 

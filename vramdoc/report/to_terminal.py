@@ -296,9 +296,13 @@ def _lines_of_code(screen: Screen, report: Report) -> None:
             ("segments", "right"),
         ]
         screen.put("", screen.table(columns, pinning))
-    growing = words.growth_lines(report.case)
+    growing = words.growth_line(report.case)
     if growing:
-        screen.put("", *(Text(screen.say(line)) for line in growing))
+        screen.put("", Text(screen.say(growing)))
+        rising = words.growth_rows(report.case)
+        if rising:
+            columns = [("GROWS", "fold"), ("bytes a step", "right")]
+            screen.put(screen.table(columns, rising))
 
 
 def _all_verdicts(screen: Screen, report: Report) -> None:

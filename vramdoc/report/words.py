@@ -89,6 +89,9 @@ READ_FIRST = ("requested", "free", "largest_hole", "unallocated", "allocated", "
 
 SNIPPET_ORDER = ("bash", "python", "powershell", "cmd", "dockerfile", "kubernetes")
 
+MANY = 8
+"""Entries of one table of settings from which on equal values are said once."""
+
 _COUNTS = frozenset({"device_alloc", "device_free", "steps", "retries", "ooms", "segments", "code"})
 """Integers of a trial that are not bytes; everything else there is (``Verification``)."""
 
@@ -221,7 +224,9 @@ def pairs(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     for name in sorted(values, key=str):
         value, full = values[name], f"{prefix}{name}"
         if isinstance(value, Mapping):
-            rows += pairs(value, f"{full}.")
+            same = len(value) > MANY and len({str(part) for part in value.values()}) == 1
+            alike = (full, f"{next(iter(value.values()))} (all {len(value)})") if same else None
+            rows += [alike] if alike else pairs(value, f"{full}.")
         elif isinstance(value, (list, tuple)):
             rows.append((full, ", ".join(str(part) for part in value)))
         elif value is not None and value != "":
@@ -285,17 +290,24 @@ def pin_rows(case: Case | None) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def growth_lines(case: Case | None) -> list[str]:
-    """What rises from step to step, as sentences; empty where no steps can be told apart or nothing rises."""
+def growth_line(case: Case | None) -> str:
+    """What rises from step to step, in a sentence; empty where no steps can be told apart or nothing rises."""
     growth = case.growth if case is not None else None
     if growth is None or growth.per_step_bytes <= 0:
-        return []
-    whole = (
+        return ""
+    return (
         f"Live memory rises by {format_bytes(growth.per_step_bytes)} a step ({format_bytes(growth.grown_bytes)} "
         f"in {growth.steps} steps; a step is {growth.period_source})."
     )
-    sites = (f"{site.site}: {format_bytes(site.per_step_bytes)} a step" for site in growth.sites)
-    return [whole, *sites]
+
+
+def growth_rows(case: Case | None) -> list[tuple[str, str]]:
+    """``(line, bytes a step)`` of the lines that grow."""
+    growth = case.growth if case is not None and growth_line(case) else None
+    return [
+        (str(site.site), format_bytes(site.per_step_bytes))
+        for site in (growth.sites if growth is not None else ())
+    ]
 
 
 def rank_line(case: Case | None) -> str:
