@@ -57,6 +57,7 @@ def test_a_training_script_that_runs_out_of_memory(record) -> None:
     assert read_snapshot(seen.recording.oom_snapshot_path).traces[0][-1].action == "oom"
     assert seen.recording.output_path.read_text().count("\n") >= 40 + 5
     assert sorted(entry.name for entry in seen.recording.folder.iterdir()) == [
+        "holders-oom.json",
         "manifest.json",
         "output.log",
         "snapshot-oom.pickle",

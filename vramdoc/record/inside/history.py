@@ -85,7 +85,7 @@ def write_snapshot(path: Path) -> list[Mapping[str, Any]]:
         return list(snapshot.get("external_annotations", ()))
 
 
-_spare: list[list[None]] = [[] for _ in range(5000)]
+_spare: list[list[None]] = [[] for _ in range(20_000)]
 """Tracked objects that nobody needs; see ``no_collection``."""
 
 

@@ -14,6 +14,7 @@ import gc
 import sys
 from array import array
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,18 +33,19 @@ class Objects:
 
     def __init__(self) -> None:
         self.all: list[Any] = gc.get_objects()
-        kinds = map(type, self.all)
-        self._kinds = np.fromiter(map(id, kinds), np.uint64, len(self.all))
+        kinds = np.fromiter(map(id, map(type, self.all)), np.uint64, len(self.all))
+        self._order, self._starts = _groups(kinds)
 
     def __len__(self) -> int:
         return len(self.all)
 
     def of_kind(self, is_wanted: Callable[[type], bool]) -> list[int]:
         """Indices of the objects whose type ``is_wanted``, which is asked once a type."""
-        kinds, examples = np.unique(self._kinds, return_index=True)
-        wanted = [is_wanted(type(self.all[example])) for example in examples.tolist()]
-        found: list[int] = np.flatnonzero(np.isin(self._kinds, kinds[wanted])).tolist()
-        return found
+        found: list[int] = []
+        for start, end in pairwise((*self._starts.tolist(), len(self.all))):
+            if is_wanted(type(self.all[self._order[start]])):
+                found += self._order[start:end].tolist()
+        return sorted(found)
 
 
 class ObjectGraph:
@@ -78,8 +80,7 @@ class ObjectGraph:
             parent: shape (objects,), NOBODY where nothing led yet; changed in place.
             barred: shape (objects,), objects that must not be entered.
         """
-        _, first = np.unique(roots, return_index=True)
-        frontier = roots[np.sort(first)]
+        frontier = roots[_firsts(roots)]
         frontier = frontier[(parent[frontier] == NOBODY) & ~barred[frontier]]
         parent[frontier] = frontier
         self._spread(frontier, parent, barred)
@@ -93,8 +94,7 @@ class ObjectGraph:
             sources, targets = self._edges_from(frontier)
             new = (parent[targets] == NOBODY) & ~barred[targets]
             sources, targets = sources[new], targets[new]
-            _, first = np.unique(targets, return_index=True)
-            first.sort()
+            first = _firsts(targets)
             frontier = targets[first]
             parent[frontier] = sources[first]
 
@@ -143,3 +143,20 @@ class ObjectGraph:
         steps = np.arange(ends[-1] if len(ends) else 0)
         edges = steps + np.repeat(self._starts[sources] - ends + counts, counts)
         return np.repeat(sources, counts), self._children[edges]
+
+
+def _groups(values: npt.NDArray[Any]) -> tuple[Indices, Indices]:
+    """Positions of equal values side by side, each group in its order, and where each group starts.
+
+    What ``numpy.unique`` does, which on its first call imports ``numpy.ma``: thousands of objects in a program at its limit.
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(values)])
+    return order, starts
+
+
+def _firsts(values: Indices) -> Indices:
+    """Positions of the first of each value, in order."""
+    order, starts = _groups(values)
+    return np.sort(order[starts])

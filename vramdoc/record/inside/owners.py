@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from vramdoc.record.inside.user_line import MAIN_FILE
+from vramdoc.record.inside.user_line import MAIN_FILE, is_recorders
 
 _COLLECTIONS = (list, tuple, dict, set, frozenset, deque)
 FILLS = (
@@ -77,13 +77,17 @@ def is_of_program(kind: type) -> bool:
 
 
 def running_frames() -> list[FrameType]:
-    """The frames of every thread that are being executed, innermost first."""
+    """The frames of every thread that are being executed, innermost first, but for the recorder's own.
+
+    A frame of ours in the list, or in a variable that outlives this call, would be a cycle that keeps all its callers' variables.
+    """
     frames = []
-    for top in sys._current_frames().values():  # noqa: SLF001 # the documented way to the other threads'
-        frame: FrameType | None = top
+    frame: FrameType | None
+    for frame in sys._current_frames().values():  # noqa: SLF001 # the documented way to the other threads'
         while frame is not None:
-            frames.append(frame)
-            frame = frame.f_back
+            if not is_recorders(frame.f_code):
+                frames.append(frame)
+            frame = frame.f_back  # noqa: PLW2901 # no second variable for a frame
     return frames
 
 

@@ -45,30 +45,37 @@ def survey(moment: str, device: int, ending: BaseException | None = None) -> Sur
     ``ending`` is the exception that is ending the program: what its own traceback holds is no finding.
     """
     started = time.monotonic()
-    with torch._C.DisableTorchFunction():  # noqa: SLF001 # no ``__torch_function__`` of the program
-        frames = [frame for frame in owners.running_frames() if not is_recorders(frame.f_code)]
-        objects = Objects()
-        tensors = [
-            index
-            for index in objects.of_kind(has_storage)
-            if storage_of(objects.all[index], device) is not None
-        ]
-        if not tensors:
-            return None
-        if len(objects) > MOST_OBJECTS:
-            found: list[Holder] = []
-            missing = f"the program has {len(objects)} objects, more than are looked at"
-        else:
-            found, missing = _Survey(objects, tensors, frames, device).run(ending)
-    return Survey(
-        moment=moment,
-        device=device,
-        allocated_bytes=allocated_bytes(device),
-        holders=found,
-        objects=len(objects),
-        seconds=round(time.monotonic() - started, 3),
-        missing=missing,
-    )
+    objects = Objects()
+    try:
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 # no ``__torch_function__`` of the program
+            tensors = [
+                index
+                for index in objects.of_kind(has_storage)
+                if storage_of(objects.all[index], device) is not None
+            ]
+            if not tensors:
+                return None
+            held, missing = _look(objects, tensors, device, ending)
+        return Survey(
+            moment=moment,
+            device=device,
+            allocated_bytes=allocated_bytes(device),
+            holders=held,
+            objects=len(objects),
+            seconds=round(time.monotonic() - started, 3),
+            missing=missing,
+        )
+    finally:
+        # Frames are among the objects, this function's too, whose variables keep the objects: a cycle, until it is cut.
+        objects.all.clear()
+
+
+def _look(
+    objects: Objects, tensors: Sequence[int], device: int, ending: BaseException | None
+) -> tuple[list[Holder], str]:
+    if len(objects) > MOST_OBJECTS:
+        return [], f"the program has {len(objects)} objects, more than are looked at"
+    return _Survey(objects, tensors, owners.running_frames(), device).run(ending)
 
 
 def collect(found: Survey) -> Collected | None:
@@ -117,6 +124,7 @@ class _Survey:
             index
             for index in objects.of_kind(lambda kind: kind is FrameType)
             if id(objects.all[index]) not in running
+            and not is_recorders(objects.all[index].f_code)
         ]
         """Frames of calls that have ended."""
 
