@@ -115,6 +115,17 @@ def packed(outputs: int, inputs: int) -> dict:
             "weight_shape": ("I64", (2,))}  # fmt: skip
 
 
+def test_a_quantisation_state_of_absurd_depth_is_none(tmp_path: Path) -> None:
+    tensors, contents = dict(linear_tensors({**OUTSIDE, **NORMS}, "F16")), {}
+    for name, (outputs, inputs) in PRODUCTS.items():
+        for part, described in nf4(outputs, inputs).items():
+            is_state = "quant_state" in part
+            tensors[f"{LAYER}.{name}.{part}"] = ("U8", (4096,)) if is_state else described
+            if is_state:
+                contents[f"{LAYER}.{name}.{part}"] = b"[" * 4096
+    assert not isinstance(shape_of(tmp_path, tensors, contents=contents), DecoderShape)
+
+
 @pytest.mark.parametrize(
     ("stored", "storage"),
     [(gptq, Storage.GPTQ), (gptq_without_index, Storage.GPTQ), (awq, Storage.AWQ), (fp8, Storage.FP8),

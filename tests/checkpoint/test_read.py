@@ -88,12 +88,17 @@ def test_folders_that_are_no_model_say_why(tmp_path: Path) -> None:
         read_checkpoint(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["[1]", "{", "null", "\x00"])
-def test_config_that_is_no_object_is_refused(tmp_path: Path, text: str) -> None:
-    path = write_sparse(tmp_path / "model.safetensors", ONE)
-    (tmp_path / "config.json").write_text(text)
-    with pytest.raises(UnreadableInput, match=r"config\.json"):
-        read_checkpoint(path)
+@pytest.mark.parametrize(
+    "text",
+    ["[1]", "{", "null", "\x00", '{"a":' * 100_000],
+    ids=["a list", "cut off", "null", "a NUL", "absurd depth"],
+)
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json"])
+def test_json_that_is_no_object_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    write_sparse(tmp_path / "model.safetensors", ONE)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UnreadableInput, match=name):
+        read_checkpoint(tmp_path / (name if "index" in name else "model.safetensors"))
 
 
 def test_missing_and_empty_models_are_refused(tmp_path: Path) -> None:

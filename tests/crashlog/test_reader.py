@@ -157,22 +157,22 @@ class _Stream(io.RawIOBase):
         return taken
 
 
-def _log(megabytes: int, message: str) -> Iterator[bytes]:
-    line = (
-        b"2024-06-28 06:11:52 INFO step 123: everything is as it was a moment ago, more or less\n"
-    )
+def _log(megabytes: int, message: str, end: bytes) -> Iterator[bytes]:
+    line = b"2024-06-28 06:11:52 INFO step 123: everything is as it was a moment ago, more or less"
+    line += end
     block = line * ((1 << 20) // len(line))
     for number in range(megabytes):
         yield block
         if number == megabytes // 2:
-            yield f"ERROR {message}\n".encode()
+            yield f"ERROR {message}".encode() + end
 
 
-def test_a_log_of_many_windows_is_read_in_little_memory():
+@pytest.mark.parametrize("end", [b"\n", b" "], ids=["lines", "one line"])
+def test_a_log_of_many_windows_is_read_in_little_memory(end: bytes):
     size = 12
     message = sentences(Numbers(requested=123 * MIB, process=21 * GIB))
     tracemalloc.start()
-    log = read_text(_Stream(_log(size, message)))
+    log = read_text(_Stream(_log(size, message, end)))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert log.characters > size * 10**6

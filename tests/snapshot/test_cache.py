@@ -99,6 +99,7 @@ def test_a_form_cut_at_any_byte_is_ignored(dump):
         {"size0": np.array([None] * 5, object)},
         {"ends": np.array([0, -4, 0], np.int64)},
         {"rest": np.frombuffer(b"[]", np.uint8)},
+        {"rest": np.frombuffer(b"[" * 100_000, np.uint8)},
         {
             "rest": np.frombuffer(
                 b'{"snapshot": {}, "stacks": [], "frames": [], "problems": []}', np.uint8

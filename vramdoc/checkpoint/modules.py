@@ -104,7 +104,7 @@ def _bits_and_bytes(parts: Parts) -> _Found | None:
         return None
     try:
         outputs, inputs = json.loads(state.read())["shape"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     sizes = all(isinstance(size, int) and size > 0 for size in (inputs, outputs))
     return (Storage.INT4, inputs, outputs, weight) if sizes else None

@@ -17,6 +17,9 @@ from vramdoc.errors import UnreadableInput, UsageError
 SNIFFED_BYTES = 64 * 1024
 """Enough for any header that tells formats apart; a bigger head would only cost time on slow disks."""
 
+_LARGEST_JSON = 64 << 20
+"""JSON that names nothing of ours in its head is looked into up to here, only to say what it is."""
+
 TEXT_SUFFIXES = (".log", ".txt", ".out", ".err")
 """Endings of crash texts; some file systems mark every file as executable."""
 SNAPSHOT_SUFFIXES = (".pickle", ".pkl", ".json", ".gz")
@@ -187,7 +190,7 @@ def _json_kind(path: Path, head: bytes) -> str:
         return "model"
     if re.search(rb'"(segments|device_traces)"\s*:', head):
         return "snapshot"
-    if path.suffix.lower() == ".json":
+    if path.suffix.lower() == ".json" and path.stat().st_size <= _LARGEST_JSON:
         try:
             keys = sorted(json.loads(path.read_bytes()))[:5]
         except (ValueError, RecursionError, TypeError):

@@ -43,6 +43,7 @@ _NO_CACHE = (
     OSError,
     EOFError,
     MemoryError,
+    RecursionError,
     ValueError,
     LookupError,
     TypeError,
