@@ -21,9 +21,10 @@ from vramdoc.errors import DeviceUnavailable, UsageError
 from vramdoc.examine import sweep as examine_sweep
 from vramdoc.examine.sweep import SweepRequest, distinct_names, sweep_configs
 from vramdoc.replay.compare import replay
+from vramdoc.replay.file_task import FileReplays, Task, replay_file
 from vramdoc.replay.kept import Kept
 from vramdoc.replay.replayable import fidelity, replayable
-from vramdoc.replay.sweep import FileReplays, Task, replay_file, sweep, totals
+from vramdoc.replay.sweep import sweep, totals
 from vramdoc.report.sweep import render_sweep, render_sweep_json, render_sweep_markdown
 from vramdoc.snapshot.reader import read_snapshot
 

@@ -24,8 +24,9 @@ from vramdoc.errors import (
 )
 
 if TYPE_CHECKING:
+    from vramdoc.replay.file_task import FileReplays, Task
     from vramdoc.replay.kept import Kept
-    from vramdoc.replay.sweep import ConfigTotal, FileReplays, Task, Totals
+    from vramdoc.replay.sweep import ConfigTotal, Totals
     from vramdoc.report.sweep import Sweep, SweepRow
 
 KEPT = "sweeps"
@@ -94,7 +95,7 @@ def _tasks(request: SweepRequest) -> list[Task]:
     from vramdoc.allocator.releases import NEWEST
     from vramdoc.examine.replays import device_facts
     from vramdoc.replay.configs import default_configs
-    from vramdoc.replay.sweep import Task
+    from vramdoc.replay.file_task import Task
 
     for text in request.alloc_confs:
         AllocatorConfig.parse(text, release=NEWEST)  # refused with torch's own reason

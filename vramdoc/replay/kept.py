@@ -14,7 +14,7 @@ from pathlib import Path
 from vramdoc.errors import UnreadableInput
 from vramdoc.record.manifest_json import from_json
 from vramdoc.record.storage import create_root, write_atomically
-from vramdoc.replay.sweep import FileReplays, Task
+from vramdoc.replay.file_task import FileReplays, Task
 
 SUFFIX = ".json"
 
