@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
+from tests.report.recorded import RECORDINGS
 from tests.report.samples import SAMPLES
 from tests.report.traces import stepping_case
-from vramdoc.errors import UsageError
 from vramdoc.report.frames import exported, frames
 
 
@@ -48,6 +51,13 @@ def test_every_sample_can_be_exported_and_read_back(name: str, kind: str) -> Non
         assert len(read(io.BytesIO(files[f"{file}.{kind}"]))) == len(table)
 
 
-def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(UsageError, match="xlsx"):
-        exported(SAMPLES["empty"](), "xlsx")
+def test_the_command_line_writes_them_once(vramdoc: Callable[..., Any], tmp_path: Path) -> None:
+    asked = ("diagnose", RECORDINGS / "leak", "--trials", "0", "-q", "--export", "tables")
+    assert "tables written to tables" in vramdoc(*asked).stderr
+    assert {path.name for path in (tmp_path / "tables").iterdir()} == {
+        f"{name}.csv" for name in ("facts", "segments", "blocks", "allocations", "events", "levels")
+    }
+    again = vramdoc(*asked)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "--force" in again.stderr
+    assert "csv, parquet" in vramdoc(*asked, "--export-format", "xlsx").stderr

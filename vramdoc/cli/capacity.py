@@ -184,7 +184,5 @@ def _publish(
     if plot is not None:
         from vramdoc.report.plots import plot_capacity
 
-        plot.mkdir(parents=True, exist_ok=True)
-        for name, content in plot_capacity(answer.plan.cells).items():
-            terminal.write_file(plot / name, content, force=force)
+        terminal.write_files(plot, plot_capacity(answer.plan.cells), force=force)
         terminal.say(f"pictures written to {plot}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vramdoc.report.contents import Report
 
 SEVERITIES = ("info", "warning", "error")
-OUTPUT_OPTIONS = ("--report", "--html", "--plot", "--recordings")
+OUTPUT_OPTIONS = ("--report", "--html", "--plot", "--export", "--export-format", "--recordings")
 
 
 def diagnose(
@@ -46,6 +46,8 @@ def diagnose(
     report_file: options.ReportFile = None,
     html: options.HtmlFile = None,
     plot: options.PlotDir = None,
+    export: options.ExportDir = None,
+    export_format: options.ExportFormat = "csv",
     output_format: Annotated[
         Optional[str],
         typer.Option("--format", help="terminal, json, markdown or github, on stdout."),
@@ -67,6 +69,7 @@ def diagnose(
     from vramdoc.examine.pipeline import examine
     from vramdoc.examine.request import DiagnoseRequest
     from vramdoc.examine.target import recognise_all
+    from vramdoc.report.formats import TABLES
 
     choice("--fail-on", fail_on, SEVERITIES)
     outputs = publish.Outputs(
@@ -74,6 +77,8 @@ def diagnose(
         report_file=report_file,
         html_file=html,
         plot_folder=plot,
+        export_folder=export,
+        export_format=choice("--export-format", export_format, TABLES),
         force=force,
         include_private=include_private,
         quiet=quiet,

@@ -120,7 +120,6 @@ def capacity(
                     "sessions": tuple(sessions or (1, 4)),
                 },
                 recordings=Path(".vramdoc"),
-                foreign_bytes=0,
                 progress=lambda _sentence: None,
             )
         )

@@ -74,6 +74,15 @@ HtmlFile = Annotated[
 PlotDir = Annotated[
     Optional[Path], typer.Option("--plot", metavar="DIR", help="Write pictures into this folder.")
 ]
+ExportDir = Annotated[
+    Optional[Path],
+    typer.Option(
+        "--export", metavar="DIR", help="Write the evidence as tables (facts, blocks, events ...)."
+    ),
+]
+ExportFormat = Annotated[
+    str, typer.Option("--export-format", help="csv, or parquet (needs pyarrow).")
+]
 ExitZero = Annotated[bool, typer.Option("--exit-zero", help="Exit 0 even with findings.")]
 Recordings = Annotated[
     Path,

@@ -23,6 +23,8 @@ class Outputs:
     report_file: Path | None = None
     html_file: Path | None = None
     plot_folder: Path | None = None
+    export_folder: Path | None = None
+    export_format: str = "csv"
     force: bool = False
     include_private: bool = False
     quiet: bool = False
@@ -41,6 +43,12 @@ class Outputs:
                 raise UsageError(f"{path} exists", "use --force to overwrite it")
             if not path.parent.is_dir():
                 raise UsageError(f"the folder of {path} does not exist", "make it first")
+        for folder, always_there in (
+            (self.plot_folder, "segment-map.svg"),
+            (self.export_folder, f"facts.{self.export_format}"),
+        ):
+            if folder is not None and (folder / always_there).exists() and not self.force:
+                raise UsageError(f"{folder / always_there} exists", "use --force to overwrite it")
 
 
 def chosen_format(name: str | None, *, json_output: bool) -> str:
@@ -82,10 +90,14 @@ def publish(report: Report, outputs: Outputs) -> None:
     if outputs.plot_folder is not None:
         from vramdoc.report.plots import plot_report
 
-        outputs.plot_folder.mkdir(parents=True, exist_ok=True)
-        for name, content in plot_report(clean).items():
-            terminal.write_file(outputs.plot_folder / name, content, force=outputs.force)
+        terminal.write_files(outputs.plot_folder, plot_report(clean), force=outputs.force)
         terminal.say(f"pictures written to {outputs.plot_folder}")
+    if outputs.export_folder is not None:
+        from vramdoc.report.frames import exported
+
+        tables = exported(clean, outputs.export_format)
+        terminal.write_files(outputs.export_folder, tables, force=outputs.force)
+        terminal.say(f"tables written to {outputs.export_folder}")
 
 
 def _stdout(report: Report, outputs: Outputs) -> str:

@@ -110,3 +110,19 @@ def write_file(path: Path, content: str | bytes, *, force: bool) -> None:
         raise StorageProblem(
             f"{path} cannot be written: {error.strerror or error}", "name another place"
         ) from error
+
+
+def write_files(folder: Path, files: Mapping[str, bytes], *, force: bool) -> None:
+    """Write named files into a folder, which is made where it is missing.
+
+    Raises:
+        UsageError, StorageProblem: as for ``write_file``.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageProblem(
+            f"{folder} cannot be made: {error.strerror or error}", "name another place"
+        ) from error
+    for name, content in files.items():
+        write_file(folder / name, content, force=force)

@@ -42,6 +42,10 @@ FORMATS: Mapping[str, Format] = {
 }
 
 
+TABLES = ("csv", "parquet")
+"""Kinds of file that the evidence's tables are written as (``frames``)."""
+
+
 def find_format(name: str) -> Format:
     """Return the format called ``name``.
 

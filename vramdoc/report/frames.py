@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from vramdoc.errors import MissingDependency, UsageError
+from vramdoc.errors import MissingDependency
 from vramdoc.evidence.callsites import sited_lifetimes
 from vramdoc.evidence.lifetimes import BEFORE, lifetimes
 from vramdoc.evidence.origin import device_of_interest, trace_of
@@ -19,8 +19,6 @@ from vramdoc.evidence.timeline import LEVELS, timeline
 if TYPE_CHECKING:
     from vramdoc.report.contents import Report
     from vramdoc.snapshot.model import Snapshot
-
-KINDS = ("csv", "parquet")
 
 
 def frames(report: Report) -> dict[str, pd.DataFrame]:
@@ -115,14 +113,11 @@ def levels(snapshot: Snapshot, device: int) -> pd.DataFrame:
 
 
 def exported(report: Report, kind: str = "csv") -> dict[str, bytes]:
-    """Every table as a file's content, by file name.
+    """Every table as a file's content, by file name; ``kind`` is one of ``formats.TABLES``.
 
     Raises:
-        UsageError: an unknown kind.
         MissingDependency: Parquet without pyarrow.
     """
-    if kind not in KINDS:
-        raise UsageError(f"tables cannot be written as {kind!r}", f"choose from {', '.join(KINDS)}")
     return {f"{name}.{kind}": _content(table, kind) for name, table in frames(report).items()}
 
 

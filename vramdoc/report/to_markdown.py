@@ -105,8 +105,9 @@ def _word(word: str) -> str:
     if not word or (_PLAIN_WORD.fullmatch(word) and not _LINKED.search(word)):
         return word
     cut = len(word) - len(_TAIL.search(word)[0])  # type: ignore[index]  # matches always, maybe empty
-    core, tail = word[:cut], word[cut:]
-    return code(word) if not core or core.count("(") > core.count(")") else code(core) + tail
+    if word.count("(", 0, cut) > word.count(")", 0, cut):
+        cut = len(word.rstrip(".,:;"))  # the bracket belongs to the word
+    return code(word[:cut]) + word[cut:] if cut else code(word)
 
 
 def _verdict(report: Report) -> str:
