@@ -9,8 +9,9 @@ import pytest
 
 from tests.replay.recordings import Recorder
 from vramdoc.errors import Contradiction, UsageError
+from vramdoc.replay.from_trace import requests_of
 from vramdoc.replay.replayable import replayable
-from vramdoc.replay.requests import Op, requests_of
+from vramdoc.replay.requests import Op
 from vramdoc.snapshot.model import Snapshot
 from vramdoc.snapshot.reader import read_snapshot
 from vramdoc.snapshot.schema import snapshot_from_plain

@@ -16,14 +16,8 @@ import numpy as np
 
 from vramdoc.allocator.config import UNLIMITED, AllocatorConfig
 from vramdoc.replay.engines import Outcome
-from vramdoc.replay.requests import (
-    SEGMENT_ALLOC,
-    SEGMENT_FREE,
-    SEGMENT_MAP,
-    SEGMENT_UNMAP,
-    Op,
-    Requests,
-)
+from vramdoc.replay.from_trace import SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP
+from vramdoc.replay.requests import Op, Requests
 
 if TYPE_CHECKING:
     import numpy.typing as npt

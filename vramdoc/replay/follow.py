@@ -13,7 +13,7 @@ from vramdoc.allocator.device import PAGE, Device
 from vramdoc.allocator.sizes import SMALL_BUFFER
 from vramdoc.errors import VramdocError
 from vramdoc.replay.engines import Divergence
-from vramdoc.replay.requests import FREE_REQUESTED, OOM
+from vramdoc.replay.from_trace import FREE_REQUESTED, OOM
 
 if TYPE_CHECKING:
     from vramdoc.snapshot.model import Trace

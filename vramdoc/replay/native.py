@@ -1,13 +1,13 @@
 """The simulator with its inner loop in C: the same answers, some forty times faster.
 
 Python restores the start and hands over its blocks, settings and requests; C carries the requests out and fills in the same
-statistics. Why there is a second implementation at all is in docs/replay-speed.md. Structs are twins of ``inner/replay.h``.
+statistics. Why there is a second implementation at all is in docs/replay-speed.md.
 """
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_double, c_int16, c_int32, c_int64, c_uint8, c_uint64
+from ctypes import POINTER, c_int16, c_int32, c_int64, c_uint8, c_uint64
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +16,14 @@ import numpy as np
 
 from vramdoc.allocator.blocks import Block
 from vramdoc.allocator.heap import Heap, reserve_bytes
-from vramdoc.allocator.releases import TieBreak
 from vramdoc.allocator.statistics import PoolStat, Stat, Statistics
 from vramdoc.errors import VramdocError
 from vramdoc.facts import Source
 from vramdoc.native import Library, load
+from vramdoc.replay import structs
 from vramdoc.replay.engines import AtPeak, Divergence, Engine, Failure, Job, Outcome, Timeline
 from vramdoc.replay.follow import beyond, describe
-from vramdoc.replay.requests import FREE_REQUESTED, OOM
+from vramdoc.replay.from_trace import FREE_REQUESTED, OOM
 from vramdoc.replay.simulate import STOPS, Simulator, prepare
 
 if TYPE_CHECKING:
@@ -39,115 +39,6 @@ _LIBRARY = Library(
     flags=("-O2",),
 )
 _NONE = (1 << 64) - 1
-_POOL_KINDS, _COUNTERS, _SCALARS = 3, len(Statistics.BY_POOL), len(Statistics.SCALARS)
-_LEVELS = ("operation", "reserved", "active", "allocated", "requested", "returnable")
-_TIES = {TieBreak.ADDRESS: 0, TieBreak.BLOCK_COUNTER: 1, TieBreak.SEGMENT_COUNTER: 2}
-_DONE, _OUT_OF_MEMORY, _REJECTED, _DIVERGED, _UNDEFINED, _ASSERTION, _HOST_MEMORY = range(7)
-
-
-class _Rules(Structure):
-    _fields_ = [
-        *(
-            (name, c_uint64)
-            for name in ("max_split_size", "max_non_split_rounding", "large_segment_size")
-        ),
-        ("divisions", c_uint64 * 16),
-        ("gc_threshold", c_double),
-        *((name, c_uint64) for name in ("limit", "reject_above", "reserve")),
-        *(
-            (name, c_int64)
-            for name in (
-                "expandable",
-                "expandable_private_pools",
-                "tie_break",
-                "asserts_on_expandable",
-                "refuses_hopeless_expandable",
-            )
-        ),
-    ]
-
-
-class _Driver(Structure):
-    _fields_ = [(name, c_uint64) for name in ("capacity", "in_use", "used", "next_address")]
-
-
-class _StartBlock(Structure):
-    _fields_ = [
-        *(
-            (name, c_uint64)
-            for name in ("address", "size", "requested", "tie", "segment", "page", "pages")
-        ),
-        *((name, c_int64) for name in ("stream", "pool", "number")),
-        *((name, c_uint8) for name in ("small", "linked", "mapped", "state", "expandable")),
-        ("padding", c_uint8 * 3),
-    ]
-
-
-class _Columns(Structure):
-    _fields_ = [
-        ("count", c_int64),
-        ("op", POINTER(c_uint8)),
-        ("block", POINTER(c_int32)),
-        ("size", POINTER(c_int64)),
-        ("stream", POINTER(c_int64)),
-        ("pool", POINTER(c_int16)),
-    ]
-
-
-class _Recorded(Structure):
-    _fields_ = [
-        ("count", c_int64),
-        ("action", POINTER(c_uint8)),
-        *((name, POINTER(c_int64)) for name in ("address", "size", "stream")),
-        ("has_requests", c_int64),
-    ]
-
-
-class _Stat(Structure):
-    _fields_ = [(name, c_int64) for name in ("current", "peak", "allocated", "freed")]
-
-
-class _Peak(Structure):
-    _fields_ = [(name, c_int64) for name in _LEVELS]
-
-
-class _Outcome(Structure):
-    _fields_ = [
-        ("stats", (_Stat * _POOL_KINDS) * _COUNTERS),
-        ("oversize_allocations", _Stat),
-        ("oversize_segments", _Stat),
-        ("scalars", c_int64 * _SCALARS),
-        ("peak", _Peak),
-        *((name, c_int64) for name in ("operations", "avoided", "ending")),
-        *(
-            (name, c_int64)
-            for name in (
-                "failed_operation",
-                "failed_tried",
-                "failed_free",
-                "failed_reserved",
-                "failed_active",
-            )
-        ),
-        *((name, c_int64) for name in ("cursor", "difference", "actual_action")),
-        *((name, c_uint64) for name in ("actual_address", "actual_size")),
-        ("actual_stream", c_int64),
-    ]
-
-
-class _Job(Structure):
-    _fields_ = [
-        ("rules", POINTER(_Rules)),
-        ("driver", _Driver),
-        *((name, c_int64) for name in ("pools", "blocks", "start_count")),
-        ("counter", c_uint64),
-        ("start", POINTER(_StartBlock)),
-        ("requests", _Columns),
-        ("recorded", _Recorded),
-        ("private_reserved", POINTER(_Stat)),
-        *((name, POINTER(c_int64)) for name in ("reserved", "active", "allocated")),
-        ("explicit_flushes", POINTER(c_uint8)),
-    ]
 
 
 def simulator() -> Engine:
@@ -187,12 +78,12 @@ class _Call:
         self.pools = {pool: index for index, pool in enumerate(pools)}
         for pool in self.heap.private:
             self.pools.setdefault(pool, len(self.pools))
-        self.private = (_Stat * (_POOL_KINDS * len(self.pools)))()
+        self.private = (structs.Stat * (structs.POOL_KINDS * len(self.pools)))()
         self.explicit = np.zeros(len(job.requests), np.uint8)
         self.columns = np.zeros((3, len(job.requests)), np.int64) if job.timeline else None
 
     def outcome(self, library: ctypes.CDLL) -> Outcome:
-        out = _Outcome()
+        out = structs.Outcome()
         self._statistics_out(out)
         call = self._job()
         if library.vramdoc_replay(ctypes.byref(call), ctypes.byref(out)):
@@ -200,13 +91,16 @@ class _Call:
         self._statistics_back(out)
         return Outcome(
             stats=self.allocator.memory_stats(),
-            peak=AtPeak(**{name: getattr(out.peak, name) for name in _LEVELS}),
+            peak=AtPeak(**{name: getattr(out.peak, name) for name in structs.LEVELS}),
             operations=out.operations,
             failure=self._failure(out),
             avoided=out.avoided,
-            divergence=self._divergence(out) if out.ending == _DIVERGED else None,
+            divergence=self._divergence(out) if out.ending == structs.DIVERGED else None,
             undefined=STOPS.get(
-                {_UNDEFINED: "undefined", _ASSERTION: "assertion"}.get(out.ending, ""), ""
+                {structs.UNDEFINED: "undefined", structs.ASSERTION: "assertion"}.get(
+                    out.ending, ""
+                ),
+                "",
             ),
             explicit=tuple(np.flatnonzero(self.explicit).tolist()),
             timeline=self._timeline(out.operations),
@@ -214,20 +108,20 @@ class _Call:
 
     # Towards C
 
-    def _job(self) -> _Job:
+    def _job(self) -> structs.Job:
         job, device, requests = self.job, self.heap.device, self.job.requests
         rules = self._rules()
         start = self._start()
         self.kept += [rules, start]
-        call = _Job(
+        call = structs.Job(
             rules=ctypes.pointer(rules),
-            driver=_Driver(device.capacity, device.in_use, device.used, device.next_address),
+            driver=structs.Driver(device.capacity, device.in_use, device.used, device.next_address),
             pools=len(self.pools),
             blocks=requests.blocks,
             start_count=len(start),
             counter=self.heap.counter,
             start=start,
-            requests=_Columns(
+            requests=structs.Columns(
                 len(requests),
                 self._column(requests.op, np.uint8, c_uint8),
                 self._column(requests.block, np.int32, c_int32),
@@ -251,12 +145,12 @@ class _Call:
         self.kept.append(array)
         return array.ctypes.data_as(POINTER(kind))
 
-    def _rules(self) -> _Rules:
+    def _rules(self) -> structs.Rules:
         config, traits, capacity = self.job.config, self.allocator.rules, self.heap.device.capacity
         reject = _NONE
         if config.throw_on_cudamalloc_oom:
             reject = int(config.per_process_memory_fraction * capacity)
-        return _Rules(
+        return structs.Rules(
             max_split_size=config.max_split_size,
             max_non_split_rounding=config.max_non_split_rounding,
             large_segment_size=config.large_segment_size,
@@ -267,7 +161,7 @@ class _Call:
             reserve=reserve_bytes(config.expandable_segments_reserve, capacity),
             expandable=config.expandable_segments,
             expandable_private_pools=traits.expandable_private_pools,
-            tie_break=_TIES[traits.tie_break],
+            tie_break=structs.TIES[traits.tie_break],
             asserts_on_expandable=traits.asserts_on_expandable,
             refuses_hopeless_expandable=traits.refuses_hopeless_expandable,
         )
@@ -278,7 +172,7 @@ class _Call:
             for number, address in enumerate(self.job.requests.older.address.tolist())
         }
         blocks = list(_in_order(self.heap))
-        rows = (_StartBlock * len(blocks))()
+        rows = (structs.StartBlock * len(blocks))()
         for row, block in zip(rows, blocks, strict=True):
             row.address, row.size, row.requested = block.address, block.size, block.requested_size
             row.tie, row.stream = block.tie, block.stream
@@ -292,12 +186,12 @@ class _Call:
                 row.segment, row.page, row.pages = segment.address, segment.page, segment.pages
         return rows
 
-    def _recorded(self) -> _Recorded:
+    def _recorded(self) -> structs.Recorded:
         trace = self.job.follow
         assert trace is not None
         self.followed = np.flatnonzero(trace.action <= OOM)
         keep = self.followed
-        return _Recorded(
+        return structs.Recorded(
             len(keep),
             self._column(trace.action[keep], np.uint8, c_uint8),
             self._column(trace.address[keep], np.int64, c_int64),
@@ -308,7 +202,7 @@ class _Call:
 
     # Statistics both ways
 
-    def _statistics_out(self, out: _Outcome) -> None:
+    def _statistics_out(self, out: structs.Outcome) -> None:
         stats = self.heap.stats
         for theirs, name in zip(out.stats, Statistics.BY_POOL, strict=True):
             _copy_pools(getattr(stats, name), theirs)
@@ -317,10 +211,10 @@ class _Call:
         for index, name in enumerate(Statistics.SCALARS):
             out.scalars[index] = getattr(stats, name)
         for pool, stat in stats.private_pools.items():
-            place = self.pools[pool] * _POOL_KINDS
-            _copy_pools(stat, [self.private[place + kind] for kind in range(_POOL_KINDS)])
+            place = self.pools[pool] * structs.POOL_KINDS
+            _copy_pools(stat, [self.private[place + kind] for kind in range(structs.POOL_KINDS)])
 
-    def _statistics_back(self, out: _Outcome) -> None:
+    def _statistics_back(self, out: structs.Outcome) -> None:
         stats = self.heap.stats
         for theirs, name in zip(out.stats, Statistics.BY_POOL, strict=True):
             _copy_pools(theirs, getattr(stats, name))
@@ -329,14 +223,17 @@ class _Call:
         for index, name in enumerate(Statistics.SCALARS):
             setattr(stats, name, out.scalars[index])
         for pool, index in self.pools.items():
-            mine = [self.private[index * _POOL_KINDS + kind] for kind in range(_POOL_KINDS)]
+            mine = [
+                self.private[index * structs.POOL_KINDS + kind]
+                for kind in range(structs.POOL_KINDS)
+            ]
             if index and mine[0].allocated:
                 _copy_pools(mine, stats.private_pools.setdefault(pool, PoolStat()))
 
     # Back from C
 
-    def _failure(self, out: _Outcome) -> Failure | None:
-        if out.ending not in (_OUT_OF_MEMORY, _REJECTED):
+    def _failure(self, out: structs.Outcome) -> Failure | None:
+        if out.ending not in (structs.OUT_OF_MEMORY, structs.REJECTED):
             return None
         requests, operation = self.job.requests, out.failed_operation
         return Failure(
@@ -347,10 +244,10 @@ class _Call:
             free=out.failed_free,
             reserved=out.failed_reserved,
             active=out.failed_active,
-            rejected=out.ending == _REJECTED,
+            rejected=out.ending == structs.REJECTED,
         )
 
-    def _divergence(self, out: _Outcome) -> Divergence:
+    def _divergence(self, out: structs.Outcome) -> Divergence:
         trace = self.job.follow
         assert trace is not None
         event, expected = len(trace), "the end of the trace"

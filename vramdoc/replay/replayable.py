@@ -16,15 +16,9 @@ from vramdoc.allocator.releases import RULES, nearest
 from vramdoc.errors import UsageError
 from vramdoc.replay.engines import Divergence, Engine, Job, Outcome
 from vramdoc.replay.flushes import settle
+from vramdoc.replay.from_trace import OOM, SEGMENT_ALLOC, SEGMENT_MAP, SEGMENT_UNMAP, requests_of
 from vramdoc.replay.native import simulator
-from vramdoc.replay.requests import (
-    OOM,
-    SEGMENT_ALLOC,
-    SEGMENT_MAP,
-    SEGMENT_UNMAP,
-    Requests,
-    requests_of,
-)
+from vramdoc.replay.requests import Requests
 from vramdoc.replay.start import StartState, start_state
 from vramdoc.units import format_bytes
 

@@ -14,14 +14,8 @@ import numpy as np
 from vramdoc.allocator.config import AllocatorConfig
 from vramdoc.allocator.sizes import SMALL_BUFFER, SMALL_SIZE, round_size
 from vramdoc.errors import Contradiction
-from vramdoc.replay.requests import (
-    ALLOC,
-    SEGMENT_ALLOC,
-    SEGMENT_FREE,
-    SEGMENT_MAP,
-    SEGMENT_UNMAP,
-    Requests,
-)
+from vramdoc.replay.from_trace import ALLOC, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP
+from vramdoc.replay.requests import Requests
 from vramdoc.units import format_bytes
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-/* What crosses between native.py and the inner loop. Every struct here has its twin there, field by field. */
+/* What crosses between native.py and the inner loop. Every struct here has its twin in structs.py, field by field. */
 #ifndef VRAMDOC_REPLAY_H
 #define VRAMDOC_REPLAY_H
 
