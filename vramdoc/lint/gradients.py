@@ -63,6 +63,9 @@ _KEPT_ATTRIBUTES = frozenset(
 )
 
 
+_ENTRIES = frozenset({"items", "values"})
+
+
 def gradients_off(source: Source, node: ast.AST, depth: int = 4) -> bool:
     """Whether ``node`` runs without gradients: in a ``with``, under a decorator, after a switch, or because all its callers do."""
     for up in source.ancestors(node):
@@ -313,6 +316,10 @@ class Graph:
             return isinstance(node, ast.Subscript) and self.has_graph(node.value, depth - 1)
         if isinstance(node, ast.Call):
             return self._call(node, depth - 1)
+        if isinstance(node, ast.DictComp):
+            return self.has_graph(node.value, depth - 1)
+        if isinstance(node, ast.ListComp):
+            return self.has_graph(node.elt, depth - 1)
         if isinstance(
             node,
             (
@@ -333,6 +340,10 @@ class Graph:
     def _carries(self, binding: Binding, depth: int) -> bool:
         if binding in self.carrying:
             return True
+        if binding.role is Role.ITEM and isinstance(binding.value, ast.Call):
+            # for name, loss in losses.items()
+            held = receiver(binding.value) if last_name(binding.value.func) in _ENTRIES else None
+            return held is not None and self.has_graph(held, depth - 1)
         plain = binding.role is Role.VALUE and not binding.augmented
         return (
             plain

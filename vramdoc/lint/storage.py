@@ -286,10 +286,12 @@ def _member(source: Source, node: ast.Attribute) -> Storage:
     """A parameter or buffer of a module: whose it is depends on how the module was loaded."""
     if _moved(source, node.value):
         return Storage(Owner.UNKNOWN, "", node)
-    for origin in source.flow.origins(node.value):
-        name = source.qualname(origin.node.func) if isinstance(origin.node, ast.Call) else None
-        if name in {"torch.jit.load", "torch.export.load"}:
-            return Storage(Owner.FOREIGN, _FROZEN_CALLS[name], node)
+    loaded = _loaded_module(source, node.value)
+    name = (source.qualname(loaded.func) or "") if loaded is not None else ""
+    if name in {"torch.jit.load", "torch.export.load"}:
+        return Storage(Owner.FOREIGN, _FROZEN_CALLS[name], node)
+    if loaded is not None and name.startswith("transformers.") and _as_in_file(source, loaded):
+        return Storage(Owner.FOREIGN, "is mapped from the checkpoint", node, certain=False)
     key = key_of(node) or ""
     for call in source.calls_named("load_state_dict"):
         module = key_of(receiver(call) or call)
@@ -308,6 +310,30 @@ def _member(source: Source, node: ast.Attribute) -> Storage:
                     node,
                 )
     return Storage(Owner.UNKNOWN, "", node)
+
+
+def _loaded_module(source: Source, module: ast.AST) -> ast.Call | None:
+    """The call that loaded the module that ``module`` is, or is part of: for ``net.head`` the one that ``net`` comes from."""
+    while isinstance(module, (ast.Attribute, ast.Subscript, ast.Name)):
+        made = [o.node for o in source.flow.origins(module) if o.node is not module]
+        if len(made) == 1 and isinstance(made[0], ast.Call):
+            return made[0]
+        if isinstance(module, ast.Name):
+            break
+        module = module.value
+    return None
+
+
+def _as_in_file(source: Source, call: ast.Call) -> bool:
+    """Whether ``from_pretrained`` leaves the weights on the host and, as far as the call tells, in the dtype of the file (transformers 5.24)."""
+    dtype = argument(call, "dtype") or argument(call, "torch_dtype")
+    kept = dtype is None or (isinstance(dtype, ast.Constant) and dtype.value == "auto")
+    return (
+        (source.qualname(call.func) or "").endswith(".from_pretrained")
+        and kept
+        and argument(call, "device_map") is None
+        and argument(call, "quantization_config") is None
+    )
 
 
 def _moved(source: Source, module: ast.AST) -> bool:

@@ -253,13 +253,20 @@ def _stored_later(source: Source, target: ast.expr) -> set[str]:
     return {
         stored
         for node in source.nodes.get(ast.Assign, ())
-        if isinstance(node, ast.Assign)
-        and key is not None
-        and key in {key_of(value) for value in _elements(node.value)}
-        and source.function(node) is function
-        for place in node.targets
+        if isinstance(node, ast.Assign) and key is not None and source.function(node) is function
+        for place, value in _paired(node)
+        if key in {key_of(element) for element in _elements(value)}
         for stored in growth.roots(source, place, depth=0)
     }
+
+
+def _paired(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Targets with what they get; a tuple assigned to a tuple is taken apart."""
+    for target in node.targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            yield from zip(target.elts, node.value.elts)  # noqa: B905 - source may be wrong
+        else:
+            yield target, node.value
 
 
 def _elements(node: ast.expr) -> Iterator[ast.expr]:

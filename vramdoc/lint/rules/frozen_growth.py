@@ -113,7 +113,8 @@ scores.resize_(32)
     pattern=re.compile(r"[ (,]out=|resize_\(|resize_as_\(|\.set_\("),
     limits="""
     An `out=` tensor is reported only where it is certain to be too small. Tensors made in other files are not judged. A size that is a
-    plain number, on a tensor of unknown size, is taken for a larger one.
+    plain number, on a tensor of unknown size, is taken for a larger one. Whether `from_pretrained` left weights in the mapped file depends on
+    the dtype of the checkpoint: such weights are a warning.
     """,
 )
 

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from vramdoc.lint.arrays import from_numpy
 from vramdoc.lint.bindings import Binding, Role, key_of
 from vramdoc.lint.containers import ADDERS
 from vramdoc.lint.gradients import Graph, enclosing, gradients_off, graph_of, is_forward
@@ -122,7 +123,11 @@ def check_assigned(source: Source, node: ast.AST) -> Iterator[Finding]:
         key = key_of(target)
         if key is not None and _adds_to(source, node.value, key):
             yield from _judged(source, node, target, node.value)
-        elif isinstance(target, ast.Subscript) and _moves(source, target):
+        elif (
+            isinstance(target, ast.Subscript)
+            and _moves(source, target)
+            and not from_numpy(source, target.value)  # takes the number alone
+        ):
             yield from _judged(source, node, target.value, node.value)
 
 

@@ -256,8 +256,15 @@ def _ends_within(source: Source, loop: ast.Call, size: ast.expr, start: ast.AST 
     turns, length = [number(source, part) for part in taken], number(source, size)
     if length is not None and None not in turns:
         return sum(turn or 0 for turn in turns) <= length
-    room = [ast.dump(addend) for addend in _addends(size)]
-    return all(_takes(room, part) for part in taken)
+    rooms = ([ast.dump(addend) for addend in _addends(s)] for s in (size, _written(source, size)))
+    return any(all(_takes(room, part) for part in taken) for room in rooms)
+
+
+def _written(source: Source, node: ast.AST) -> ast.AST:
+    """The expression that a variable was given, where it is one: ``total`` for ``total = prompt + new``."""
+    origins = source.flow.origins(node)
+    sums = [o.node for o in origins if o.role is Role.VALUE and isinstance(o.node, ast.BinOp)]
+    return sums[0] if len(sums) == len(origins) == 1 else node
 
 
 def _addends(node: ast.AST) -> list[ast.AST]:
