@@ -374,6 +374,8 @@ TIGHT = (
     [
         ("GPU memory grows with every message of the chat until this:", "kv-growth"),
         ("The memory keeps increasing for each new question.", "kv-growth"),
+        ("After a few messages it always runs out of memory.", "kv-growth"),
+        ("It runs out of memory with the first message.", "true-capacity"),
         ("Memory usage is constant; every question is answered.", "true-capacity"),
         ("The memory grows with every training iteration.", "true-capacity"),
         ("My memory of every turn of this conversation is dim.", "true-capacity"),
@@ -385,6 +387,13 @@ def test_growth_with_every_turn_that_a_person_reports_points_at_the_conversation
     case = text_case(f"{said}\n{TIGHT}")
     verdicts = judge(case)
     assert primary(verdicts, case) == id_
+
+
+def test_a_long_talk_does_not_explain_what_others_hold():
+    oom = message(old=True, requested=0.1, total=24, free=0.05, allocated=6, unallocated=0.01).oom
+    assert oom is not None
+    case = text_case(f"After a few messages it always runs out of memory.\n{oom.text}")
+    assert leading(case) == "foreign-process"
 
 
 def test_reported_growth_without_a_failure_decides_nothing():
@@ -472,6 +481,7 @@ def _ends_in(line: str, *, function: str = "evaluate", **numbers: float) -> Case
     "line",
     [
         "scores = torch.cat((scores, logits), dim=0)",
+        "scores = logits if scores is None else torch.cat((scores, logits), dim=0)",
         "all_embeddings.append(model(batch))",
         "preds['val'].append(torch.softmax(out, -1))",
         "epoch_loss += criterion(out, target)",

@@ -51,6 +51,8 @@ BUS_ERROR = (
 )
 """SIGBUS, the signal of a write to a full shared memory."""
 
+BAR = r"(?:[^\n]{0,200}%\|[^\n]{0,200}\] ?)"
+"""A progress bar, which leaves no line of its own to what the shell prints next."""
 _JOB = r"(?:\[\d+\][+-]?\s+(?:[+-] +)?(?:\d+ +)?)"
 _SCRIPT = r"[^\n]{0,80}\d\D{0,9}[:：]\s*\d+ +"
 _COMMAND = r"(?: {2,}| +(?=python|[(（]))\S"
@@ -59,7 +61,7 @@ _COMMAND = r"(?: {2,}| +(?=python|[(（]))\S"
 def told_by_a_shell(word: str) -> str:
     """The expression for ``word`` as a shell tells it: alone on its line, or between the process and its command."""
     word = rf"{re.escape(word)}(?:: \d+)?"
-    return rf"^(?:{_JOB}?{word}(?:\s*$|{_COMMAND})|{_SCRIPT}{word}{_COMMAND})"
+    return rf"^(?:{BAR}?{_JOB}?{word}(?:\s*$|{_COMMAND})|{_SCRIPT}{word}{_COMMAND})"
 
 
 def any_of(words: Iterable[str]) -> str:

@@ -1,14 +1,14 @@
-"""What a person says of growth beside an error: that the GPU's memory rises with every turn of a conversation, or every training step.
+"""What a person says of growth beside an error: memory that rises with every turn or step, or a failure that comes once a talk is long.
 
 A message shows one moment, so growth is the one thing about memory that people know and a message cannot print. Taken is one
-sentence that says all three: device memory, that it rises, and with what. Host memory, denials and questions are no reports.
-English and Chinese. It knows no cause, and no sentence is more than a claim.
+sentence that says all three: device memory, that it rises (or runs out), and with what. Host memory, denials and questions are
+no reports. English and Chinese. It knows no cause, and no sentence is more than a claim.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from vramdoc.crashlog.incident import Incident
 
@@ -39,6 +39,21 @@ _UNITS = (
     ("per turn", re.compile(_WITH_EACH.format(unit=_TURN) + r"|每(?:一)?(?:次|轮|个)(?:对话|问答|聊天|提问|交互|回答)|(?:对话|聊天)(?:的)?(?:轮数|次数|轮次)|多轮(?:对话|问答)")),
     ("per step", re.compile(_WITH_EACH.format(unit=_STEP) + r"|每(?:一)?(?:次|轮|个)?(?:迭代|训练|epoch|batch|step)")),
 )  # fmt: skip
+_TALK = r"(?:conversation|convo|dialog(?:ue)?|chat|history)"
+_FEW = r"(?:few|several|some|many|couple of|certain number of|\d{1,3}(?:-\d{1,3})?|two|three|four|five|six|eight|ten|twenty)"
+_SAYING = r"(?:turn|message|question|repl(?:y|ie)|answer|exchange|prompt|round of (?:chat|conversation|dialog(?:ue)?))"
+_LONG = re.compile(
+    rf"\b{_TALK}s?\b[^.]{{0,20}}?\b(?:gets?|getting|got|becomes?|became|grows?|grew|is|are|was) (?:(?:too|very|so|really|quite|rather|a bit) )?long(?:er)?\b"
+    rf"|\blong(?:er)? {_TALK}s?\b(?! template)|\bthe longer the {_TALK}\b"
+    rf"|\bafter (?:an? |the )?{_FEW} (?:\w+ ){{0,2}}?{_SAYING}s\b"
+    rf"|\b(?:reset|clear|delet|empty|truncat|shorten|wip)\w*\b[^.]{{0,20}}\b{_TALK}\b[^.]{{0,20}}\b(?:works?|helps?|fix(?:es|ed)?|solve[sd]?)\b"
+    r"|(?:对话|聊天|历史)[^。；，不]{0,8}(?:太长|过长|变长|很长|较长|长了)|(?:几|多|若干|数|\d{1,3})(?:次|轮)(?:对话|聊天|问答|提问|交互)(?:之后|以后|后)",
+    re.IGNORECASE,
+)
+"""A talk that is long by now, or that works again once it is cut."""
+_FAILS = re.compile(
+    r"\b[Oo]ut of (?:(?:CUDA|GPU|cuda|video) )?memory\b|\bOOMs?\b|\b(?:CUDA|GPU|cuda) memory (?:error|issue|problem)s?\b|爆显存|显存(?:不足|不够|溢出|爆)|OOM"
+)
 _ENDS = re.compile(r"[!?。！？\n]|\.(?!\d)")
 _REACH = 300
 """Longest sentence looked at, on either side of the verb."""
@@ -46,15 +61,23 @@ _REACH = 300
 
 def read_told(text: str) -> Iterator[Incident]:
     """Yield each sentence that reports growth; offsets are those of ``text``."""
-    if not any(word in text for word in ("emory", "VRAM", "vram", "显存")):
-        return
+    if any(word in text for word in ("emory", "VRAM", "vram", "显存")):
+        yield from _reports(text, _RISES, _grows)
+    if any(word in text for word in ("emory", "OOM", "显存")):
+        yield from _reports(text, _FAILS, _fails_late)
+
+
+def _reports(
+    text: str, verbs: re.Pattern[str], judge: Callable[[str, str], str | None]
+) -> Iterator[Incident]:
+    """Sentences around a verb in which ``judge`` finds a report."""
     done = 0
-    for verb in _RISES.finditer(text):
+    for verb in verbs.finditer(text):
         if verb.start() < done:
             continue
         start, end = _sentence(text, verb)
         sentence = text[start:end]
-        if _is_report(sentence, text[start : verb.start()]) and (wording := _unit(sentence)):
+        if wording := judge(sentence, text[start : verb.start()]):
             done = end
             yield Incident(
                 kind="growth-told", wording=wording, readings={}, start=start, end=end, text=sentence
@@ -73,14 +96,20 @@ def _sentence(text: str, verb: re.Match[str]) -> tuple[int, int]:
     return start + len(before) - len(before.lstrip()), end
 
 
-def _is_report(sentence: str, before_verb: str) -> bool:
-    """Device memory is said to rise: not the host's, not denied, not asked."""
+def _grows(sentence: str, before_verb: str) -> str | None:
+    """With what device memory is said to rise: not the host's, not denied, not asked."""
+    if not _is_said(sentence, before_verb) or not _SUBJECT.search(before_verb):
+        return None
+    return next((wording for wording, pattern in _UNITS if pattern.search(sentence)), None)
+
+
+def _fails_late(sentence: str, before_verb: str) -> str | None:
+    """Whether it is said to run out once the talk is long, or no more once the talk is cut."""
+    is_late = _is_said(sentence, before_verb) and _LONG.search(sentence)
+    return "long talk" if is_late else None
+
+
+def _is_said(sentence: str, before_verb: str) -> bool:
     if _DENIED.search(before_verb) or _ASKED.search(sentence.rstrip()):
         return False
-    return bool(_SUBJECT.search(before_verb)) and (
-        bool(_DEVICE.search(sentence)) or not _HOST.search(sentence)
-    )
-
-
-def _unit(sentence: str) -> str | None:
-    return next((wording for wording, pattern in _UNITS if pattern.search(sentence)), None)
+    return bool(_DEVICE.search(sentence)) or not _HOST.search(sentence)

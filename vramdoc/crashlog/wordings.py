@@ -13,7 +13,7 @@ from functools import cache
 
 from vramdoc.crashlog.incident import Incident
 from vramdoc.crashlog.readings import readings_of
-from vramdoc.crashlog.signals import BUS_ERROR, KILLED, any_of, told_by_a_shell
+from vramdoc.crashlog.signals import BAR, BUS_ERROR, KILLED, any_of, told_by_a_shell
 from vramdoc.crashlog.sizes import SIZE
 
 
@@ -204,7 +204,7 @@ _HOST = (
     _w("killed", "sigkill", "SIGKILL", r"(?:Signal 9 \(SIGKILL\)|Signals\.SIGKILL|terminated by signal SIGKILL|received SIGKILL)"),
     *(_w("killed", "shell", word, told_by_a_shell(word)) for word in KILLED),
     _w("killed", "shell", "zsh: killed"),
-    _w("killed", "shell", " killed ", r"^\[\d+\] +(?:[+-] +)?\d+ killed +\S"),
+    _w("killed", "shell", " killed ", rf"^{BAR}?\[\d+\] +(?:[+-] +)?\d+ killed +\S"),
     _w("killed", "worker-lost", "orker unexpectedly exits", r"Worker unexpectedly exits with a connection error"),
     _w("killed", "worker-lost", "died unexpectedly", r"The (?:actor|worker) died unexpectedly before finishing this task"),
     _w("killed", "launcher", "Killing subprocess", r"sigkill_handler\] Killing subprocess (?P<pid>\d+)"),

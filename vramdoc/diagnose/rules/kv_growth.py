@@ -28,6 +28,10 @@ from vramdoc.record.manifest import Manifest, Phase
 ID = "kv-growth"
 _BLOCK_TOKENS = 16
 """Tokens of one block in vLLM by default."""
+_SAID = {
+    "per turn": "Memory is reported to rise with every turn",
+    "long talk": "The failure is reported to come once the conversation is long",
+}
 _LEADERS = (None, "true-capacity", "fragmentation")
 """Growth of this process's own tensors explains these; not memory that someone else holds."""
 
@@ -47,7 +51,7 @@ def judge(case: Case) -> Verdict:
     found = shortage(case)
     if found is not None and (line := growing_cache_line(log)):
         return _growing(case, found, line)
-    told = growth_told(log, "per turn")
+    told = growth_told(log, "per turn") or growth_told(log, "long talk")
     if found is not None and told is not None:
         return _told(case, found, told)
     if found is not None or unnumbered(case):
@@ -128,11 +132,11 @@ def _growing(case: Case, found: Shortage, line: Fact) -> Verdict:
 
 
 def _told(case: Case, found: Shortage, told: Incident) -> Verdict:
-    """A person says that memory rises with every turn: what the text asked for, and all that a message cannot show."""
+    """A person says that it comes with the length of the talk: what the text asked for, and all that a message cannot show."""
     leads = found.leading in _LEADERS and found.idle_share < STRONG_SHARE
     return confirmed(
         ID,
-        f"Memory is reported to rise with every turn, so it was the conversation that outgrew the room: the request of {size(found.balance.requested)} came on top of all turns before it. "
+        f"{_SAID[told.wording]}, so it was the conversation that outgrew the room: the request of {size(found.balance.requested)} came on top of all turns before it. "
         "That is what a person says; no figure in the text shows it.",
         (
             quote(told, "reported_growth"),

@@ -43,7 +43,7 @@ _KEPT = r"[\w.]*(?:preds?|predictions|logits|outputs?|losses|labels|targets|embe
 _KEEPS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(rf"\bnested_concat\(|^{_KEPT} = [\w.]*concat\w*\("), _EVALUATION),
     (re.compile(rf"^{_KEPT}(?:\[[^\]]{{1,40}}\])?\.(?:append|extend)\("), "results of every batch are kept in a list"),
-    (re.compile(r"^(?P<kept>[\w.]+) = torch\.(?:cat|concat|vstack)\(\s*[(\[]\s*(?P=kept)\b(?![^\n]*(?:dim|axis) ?= ?-?[1-9])(?![^\n]*[)\]], ?-?[1-9])"), "a tensor is concatenated onto itself with every batch"),
+    (re.compile(r"^(?P<kept>[\w.]+) = (?:[\w.]{1,60} if (?P=kept) is None else )?torch\.(?:cat|concat|vstack)\(\s*[(\[]\s*(?P=kept)\b(?![^\n]*(?:dim|axis) ?= ?-?[1-9])(?![^\n]*[)\]], ?-?[1-9])"), "a tensor is concatenated onto itself with every batch"),
     (re.compile(r"^\w*loss\w* \+= "), "a loss is summed with its graph"),
 )  # fmt: skip
 """What a line of the program's own does that keeps its tensors; looked for outside modules' forward, where lists and sums are ordinary."""
