@@ -32,6 +32,7 @@ import other_pages  # noqa: E402
 import reading  # noqa: E402
 import replaying  # noqa: E402
 import starting  # noqa: E402
+from regression import regressions  # noqa: E402
 from section import Options, Section  # noqa: E402
 
 SUBJECTS: Mapping[str, tuple[str, Callable[[Options], Section]]] = {
@@ -44,8 +45,6 @@ SUBJECTS: Mapping[str, tuple[str, Callable[[Options], Section]]] = {
     "lint": ("Linting", other_pages.lint),
 }
 PAGE, RATIOS = HERE.parent / "docs" / "benchmarks.md", HERE / "ratios.json"
-TOLERATED = 1.2
-"""Two runs of one program differ by up to 10 % in their ratios here; twice that is no noise."""
 SIZES, TEN_MILLION, QUICK = [10_000, 100_000, 1_000_000], 10_000_000, [100_000]
 HEAD = """# Benchmarks
 
@@ -89,15 +88,6 @@ def parts_of(page: str) -> dict[str, str]:
     return dict(
         re.findall(r"^## (.*?)\n\n(.*?)\s*(?=^## |\Z)", page, flags=re.MULTILINE | re.DOTALL)
     )
-
-
-def regressions(before: Mapping[str, float], now: Mapping[str, float]) -> list[str]:
-    """Ratios that got worse by more than what is tolerated, in words."""
-    return [
-        f"worse: {name}: {now[name]:.3g}, before {before[name]:.3g}"
-        for name in sorted(now.keys() & before.keys())
-        if now[name] > TOLERATED * before[name]
-    ]
 
 
 def main() -> int:
@@ -152,7 +142,7 @@ def _write(parts: Mapping[str, str], ratios: Mapping[str, float]) -> None:
     text = HEAD + "".join(f"\n## {title}\n\n{body}\n" for title, body in whole.items())
     PAGE.write_text(text, encoding="utf-8", newline="\n")
     RATIOS.write_text(
-        json.dumps({k: round(v, 4) for k, v in sorted(ratios.items())}, indent=1) + "\n",
+        json.dumps({k: float(f"{v:.3g}") for k, v in sorted(ratios.items())}, indent=1) + "\n",
         encoding="utf-8",
     )
 
