@@ -195,3 +195,30 @@ def test_every_example_is_shown_here() -> None:
     tests = Path(__file__).read_text(encoding="utf-8")
     untested = [path.name for path in EXAMPLES.glob("*.py") if path.stem not in tests]
     assert untested == []
+
+
+@pytest.mark.parametrize(
+    ("name", "fix", "fact", "kept_by", "at"),
+    [
+        ("kept_losses", "RX-DETACH", "kept_by_graphs", "list `losses` in evaluate()", "losses.append("),
+        ("kept_errors", "RX-DROPERROR", "kept_by_tracebacks", "ValueError in list `refused`", "raise ValueError"),
+        ("reference_cycle", "RX-BREAKCYCLE", "kept_by_cycles", "`Session.engine.session` leads back", "self.session = "),
+        ("ended_sessions", "RX-BOUND", "outlived_sessions", "dict `Server.caches`", "self.caches[session] = "),
+    ],
+)  # fmt: skip
+def test_what_keeps_memory_is_named_with_its_line_and_mended(
+    vramdoc, name: str, fix: str, fact: str, kept_by: str, at: str
+) -> None:
+    script = EXAMPLES / f"{name}.py"
+    report = diagnosed(vramdoc, "--gpu", "2GiB", "--", sys.executable, script, expect=1)
+    assert report["primary"] == "leak"
+    [verdict] = [v for v in report["verdicts"] if v["id"] == "leak"]
+    line = 1 + next(i for i, text in enumerate(script.read_text().splitlines()) if at in text)
+    assert kept_by in verdict["summary"]
+    assert f"{name}.py:{line}" in verdict["summary"]
+    assert evidence(report, "leak")[fact] > 1 * GIB
+    assert report["prescriptions"][0]["id"] == fix
+    assert report["prescriptions"][0]["verification"]["status"] == "not_tried"
+    if name == "reference_cycle":
+        returned = evidence(report, "leak")["returned_by_collect"]
+        assert returned == evidence(report, "leak")[fact]

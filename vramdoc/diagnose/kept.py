@@ -133,7 +133,7 @@ def outlived(rule_id: str, case: Case) -> Verdict | None:
         return None
     top = found.sites[0]
     keeper = keeper_of(case, top.site)
-    held_by = f" They are kept by {phrase(keeper[0])}." if keeper else ""
+    held_by = f" It is kept by {phrase(keeper[0])}." if keeper else ""
     return confirmed(
         rule_id,
         f"Each {found.name} that ends leaves {size(found.per_session_bytes)} behind: {found.kept_sessions} of {found.sessions} did, {size(found.live_bytes)} together, allocated at {top.site}.{held_by}",

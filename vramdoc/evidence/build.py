@@ -196,7 +196,9 @@ def _with_measures(case: Case, snapshot: Snapshot, survey: Survey | None) -> Cas
 
 
 def _is_own_workload(case: Case) -> bool:
-    return case.manifest is not None and bool(case.manifest.workload)
+    """Whether vramdoc itself chose the work; ``record.first_manifest`` writes the two others."""
+    name = "" if case.manifest is None else case.manifest.workload.get("name", "")
+    return name not in {"", "script", "block"}
 
 
 def _readable(path: Path | None, missing: list[str], parsed: Path | None) -> Snapshot | None:
