@@ -239,7 +239,7 @@ RULE = Rule(
         "leaves holes; an engine plans a fixed room for it and refuses to start when one sequence does not fit."
     ),
     how_decided=(
-        "The engine's own message with its token counts; a cat onto a cache in the traceback of an out-of-memory error; a write past the end of a cache of fixed length; a person's sentence that the GPU's memory rises with every turn, beside a request that failed; or, in a recording, cache bytes at least as large as the shortage: noted by our workloads, or measured as copies of one line that each outlive the birth of the next, larger one. "
+        "The engine's own message with its token counts; a cat onto a cache in the traceback of an out-of-memory error; a write past the end of a cache of fixed length; a person's sentence that the GPU's memory rises with every turn, or that it runs out once the conversation is long, beside a request that failed; or, in a recording, cache bytes at least as large as the shortage: noted by our workloads, or measured as copies of one line that each outlive the birth of the next, larger one. "
         "It leads unless memory outside this process's tensors, or idle cache of 10 % and more, explains the failure."
     ),
     not_to_confuse_with="true-capacity at load, leak (memory that nothing needs any more). From a message without traceback it cannot be told.",
