@@ -9,6 +9,7 @@ import pytest
 from vramdoc.cli.config import defaults_from_pyproject
 from vramdoc.errors import UsageError
 
+FLAGS = {"diagnose": {"gpu": "gpu", "format": "output_format"}, "capacity": {"gpu": "gpu"}}
 OOM = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacity of 23.52 GiB of which "
     "1.00 GiB is free. Of the allocated memory 22.00 GiB is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated."
@@ -21,7 +22,7 @@ def test_shared_keys_reach_every_command_and_a_commands_own_win(tmp_path: Path) 
     )
     inner = tmp_path / "deep" / "down"
     inner.mkdir(parents=True)
-    found = defaults_from_pyproject(inner)
+    found = defaults_from_pyproject(FLAGS, inner)
     assert found["diagnose"]["gpu"] == "rtx3060"
     assert found["capacity"]["gpu"] == "h100"
 
@@ -39,12 +40,36 @@ def test_shared_keys_reach_every_command_and_a_commands_own_win(tmp_path: Path) 
 def test_a_broken_table_is_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
     with pytest.raises(UsageError, match=r"pyproject\.toml cannot be read"):
-        defaults_from_pyproject(tmp_path)
+        defaults_from_pyproject(FLAGS, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[tool.vramdoc.diagnose]\ngpuu = 1", "knows no gpuu; did you mean gpu?"),
+        ("[tool.vramdoc]\ngpuu = 1", "knows no gpuu"),
+        ("[tool.vramdoc.diagnos]\ngpu = 1", "did you mean diagnose?"),
+        ("[tool.vramdoc.capacity]\nformat = 1", r"\[tool\.vramdoc\.capacity\] knows no format"),
+    ],
+)
+def test_a_key_that_is_no_option_is_refused(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(UsageError, match=says):
+        defaults_from_pyproject(FLAGS, tmp_path)
+
+
+def test_file_and_variable_spell_an_option_as_its_flag(vramdoc, tmp_path: Path) -> None:
+    (tmp_path / "crash.log").write_text(OOM)
+    (tmp_path / "pyproject.toml").write_text('[tool.vramdoc.diagnose]\nformat = "markdown"\n')
+    assert vramdoc("diagnose", "crash.log").stdout.startswith("## ")
+    variable = {"VRAMDOC_DIAGNOSE_FORMAT": "json", "VRAMDOC_VERSION": "0.1.0"}
+    assert vramdoc("diagnose", "crash.log", env=variable).stdout.startswith("{")
+    assert vramdoc("diagnose", "crash.log", "--format", "github", env=variable).stdout[:2] == "::"
 
 
 def test_a_foreign_pyproject_is_no_concern(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("this = is not toml")
-    assert defaults_from_pyproject(tmp_path) == {}
+    assert defaults_from_pyproject(FLAGS, tmp_path) == {}
 
 
 def test_the_file_sets_an_option_a_variable_overrides_it_and_a_flag_overrides_both(

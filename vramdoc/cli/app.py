@@ -70,14 +70,20 @@ def options(
     context: typer.Context,
     version: Annotated[  # noqa: ARG001 - Typer hands it to the callback
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+        typer.Option(
+            "--version",
+            callback=_version,
+            is_eager=True,
+            allow_from_autoenv=False,  # images pin a release in VRAMDOC_VERSION
+            help="Print the version.",
+        ),
     ] = False,
     debug: Annotated[  # noqa: ARG001 - read from the arguments by run(), before anything can fail
         bool, typer.Option("--debug", help="Show the traceback of an error.")
     ] = False,
 ) -> None:
     """Why did this GPU run out of memory, and which change provably fixes it?"""
-    context.default_map = config.defaults_from_pyproject()
+    context.default_map = config.defaults_from_pyproject(config.flags_of(context))
 
 
 def run() -> None:

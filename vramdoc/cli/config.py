@@ -1,32 +1,55 @@
-"""Defaults of the options from ``[tool.vramdoc]`` in the nearest pyproject.toml.
+"""Defaults of the options: from ``[tool.vramdoc]`` in the nearest pyproject.toml, and from variables.
 
-``VRAMDOC_<COMMAND>_<OPTION>`` variables are Click's own doing and win over these; flags win over both.
+Both spell an option as its flag is spelled: ``format`` or ``VRAMDOC_DIAGNOSE_FORMAT``, whatever the parameter behind it is
+called. A variable wins over the file, a flag over both.
 """
 
 from __future__ import annotations
 
+import difflib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramdoc.errors import UsageError
 
+if TYPE_CHECKING:
+    import typer
 
-def defaults_from_pyproject(start: Path | None = None) -> dict[str, Any]:
-    """Return ``{"diagnose": {"gpu": "rtx4090"}, ...}`` from the table ``[tool.vramdoc.diagnose]``.
+Flags = Mapping[str, Mapping[str, str]]
+"""By command: a flag without its dashes, and the parameter's name."""
+
+
+def flags_of(context: typer.Context) -> Flags:
+    """The flags of every command below ``context``; each option's variable is named after its first one."""
+    found: dict[str, dict[str, str]] = {}
+    for command, group in context.command.commands.items():  # type: ignore[attr-defined]  # a group
+        found[command] = {}
+        for option in group.params:
+            spelled = [name[2:] for name in option.opts if name.startswith("--")]
+            found[command] |= dict.fromkeys(spelled, option.name)
+            if spelled:
+                words = ("vramdoc", command, spelled[0])
+                option.envvar = "_".join(words).replace("-", "_").upper()
+    return found
+
+
+def defaults_from_pyproject(flags: Flags, start: Path | None = None) -> dict[str, Any]:
+    """Return ``{"diagnose": {"gpu": "rtx4090"}, ...}``, by parameter name, from the table ``[tool.vramdoc.diagnose]``.
 
     Raises:
-        UsageError: the file holds TOML that cannot be read.
+        UsageError: the file holds TOML that cannot be read, or a key that is no option.
     """
     here = start or Path.cwd()
     for folder in (here, *here.parents):
         path = folder / "pyproject.toml"
         if path.is_file():
-            return _table(path)
+            return _table(path, flags)
     return {}
 
 
-def _table(path: Path) -> dict[str, Any]:
+def _table(path: Path, flags: Flags) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -44,10 +67,18 @@ def _table(path: Path) -> dict[str, Any]:
             f"{path.name} cannot be read: {error}", "mend it, or run elsewhere"
         ) from error
     shared = {key: value for key, value in tool.items() if not isinstance(value, dict)}
-    commands = {key: value for key, value in tool.items() if isinstance(value, dict)}
+    own = {key: value for key, value in tool.items() if isinstance(value, dict)}
+    _refuse_unknown("tool.vramdoc", shared, {flag for known in flags.values() for flag in known})
+    _refuse_unknown("tool.vramdoc", own, set(flags))
+    for command, table in own.items():
+        _refuse_unknown(f"tool.vramdoc.{command}", table, set(flags[command]))
     return {
-        command: {**_keys(shared), **_keys(commands.get(command, {}))}
-        for command in {*commands, "diagnose", "compare-alloc-configs", "capacity", "lint", "diff"}
+        command: {
+            known[flag]: value
+            for flag, value in (_dashed(shared) | _dashed(own.get(command, {}))).items()
+            if flag in known
+        }
+        for command, known in flags.items()
     }
 
 
@@ -58,5 +89,13 @@ def _at(table: dict[str, Any], key: str) -> dict[str, Any]:
     return value
 
 
-def _keys(table: dict[str, Any]) -> dict[str, Any]:
-    return {key.replace("-", "_"): value for key, value in table.items()}
+def _dashed(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.replace("_", "-"): value for key, value in table.items()}
+
+
+def _refuse_unknown(where: str, table: Mapping[str, Any], known: set[str]) -> None:
+    for key in _dashed(table):
+        if key not in known:
+            near = difflib.get_close_matches(key, sorted(known), n=1)
+            hint = f"did you mean {near[0]}?" if near else "see vramdoc --help"
+            raise UsageError(f"pyproject.toml: [{where}] knows no {key}", hint)
