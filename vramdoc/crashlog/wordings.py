@@ -63,6 +63,8 @@ _DEVICE_OOM = (
     _w("bare-oom", "nccl", "Failed to CUDA calloc", r"Failed to CUDA calloc (?:async |host )?(?P<requested>\d+ bytes)"),
     _w("bare-oom", "expandable-broken", "!handles_.at(", r"!handles_\.at\(\w{1,20}\) INTERNAL ASSERT FAILED"),
     _w("nvml-assert", "nvml-assert", "NVML_SUCCESS", r"NVML_SUCCESS == [^\n]{1,80}? INTERNAL ASSERT FAILED at [\"']?(?P<file>[^\"'\n]{1,300})[\"']?:(?P<line>\d+)"),
+    _w("bare-oom", "tensorflow", "OOM when allocating tensor", r"OOM when allocating tensor with shape ?\[[^\]\n]{0,200}\]"),
+    _w("bare-oom", "jax", "RESOURCE_EXHAUSTED", r"RESOURCE_EXHAUSTED: Out of memory while trying to allocate (?P<requested>\d+ bytes)"),
     _w("mps-buffer", "mps-buffer", "Invalid buffer size", rf"Invalid buffer size: (?P<requested>{SIZE})"),
     _w("driver-error", "driver-error", "driver error", r"CUDA driver error: (?P<what>invalid argument|unknown error|operation not supported|invalid device ordinal)"),
 )  # fmt: skip
@@ -210,7 +212,22 @@ _HOST = (
     _w("killed", "launcher", "Killing subprocess", r"sigkill_handler\] Killing subprocess (?P<pid>\d+)"),
 )  # fmt: skip
 
-WORDINGS: tuple[Wording, ...] = _DEVICE_OOM + _ENGINES + _LIBRARIES + _RESIZE + _CONFIG + _HOST
+_ELSEWHERE = (
+    _w("elsewhere", "kernel-resources", "out of resource:", r"out of resource: (?P<resource>[a-z ]{1,40}), Required: (?P<required>\d+), Hardware limit: (?P<limit>\d+)"),
+    _w("elsewhere", "misaligned-address", "misaligned address"),
+    _w("elsewhere", "launch-failure", "unspecified launch failure"),
+    _w("elsewhere", "launch-timeout", "launch timed out and was terminated"),
+    _w("elsewhere", "ecc", "ECC error", r"uncorrectable (?:NVLink|ECC) error(?: was detected during the execution| encountered)?"),
+    _w("elsewhere", "no-device", "No CUDA GPUs are available"),
+    _w("elsewhere", "no-device", "Found no NVIDIA driver"),
+    _w("elsewhere", "no-device", "no CUDA-capable device is detected"),
+    _w("elsewhere", "device-ordinal", "invalid device ordinal", r"CUDA error: invalid device ordinal"),
+    _w("elsewhere", "collective-timeout", "collective operation timeout", r"Watchdog caught collective operation timeout"),
+)  # fmt: skip
+
+WORDINGS: tuple[Wording, ...] = (
+    _DEVICE_OOM + _ENGINES + _LIBRARIES + _RESIZE + _CONFIG + _HOST + _ELSEWHERE
+)
 
 
 def read_wordings(text: str) -> Iterator[Incident]:

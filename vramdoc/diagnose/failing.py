@@ -20,6 +20,8 @@ from vramdoc.evidence.visible import visible_requests
 from vramdoc.facts import Fact, Source
 from vramdoc.units import format_bytes
 
+_OTHER_FRAMEWORKS = {"tensorflow": "TensorFlow", "jax": "JAX"}
+"""Wordings of theirs -> names."""
 UNNUMBERED = ("bare-oom", "nvml-assert", "mps-buffer")
 """Kinds that say that memory ran out and print no figures."""
 _DEVICE_FIGURES = "the device's figures at the failure: free, total, allocated and reserved bytes (nvidia-smi, torch.cuda.memory_summary())"
@@ -98,6 +100,8 @@ def _bare_sentence(bare: Incident) -> str:
             f"NCCL asked the driver for{asked} for its communication buffers and got none. They lie outside PyTorch's pool, so what the pool keeps idle "
             "counts as used for it. The text prints no figures of the device."
         )
+    if bare.wording in _OTHER_FRAMEWORKS:
+        return f"{_OTHER_FRAMEWORKS[bare.wording]}'s own allocator ran out of the device's memory. What it holds can be read from that framework only; beside a PyTorch process it often owns most of the device from the start."
     return "The device's memory ran out, but this wording prints no figures: it comes from the driver, often while a CUDA context or a library starts."
 
 

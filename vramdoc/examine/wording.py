@@ -6,6 +6,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from vramdoc.diagnose.elsewhere import elsewhere
 from vramdoc.diagnose.verdict import Outcome, Verdict
 from vramdoc.examine.figures import figures
 from vramdoc.facts import Fact
@@ -56,12 +57,17 @@ def compose(
 def _headline(primary: str, verdicts: Sequence[Verdict], facts: Sequence[Fact], case: Case) -> str:
     if primary == HEALTHY:
         return _healthy(facts, case)
-    if primary == UNDECIDED and (ended := _killed(case) or _raised(case)):
+    if primary == UNDECIDED and (ended := _elsewhere(case) or _killed(case) or _raised(case)):
         return ended
     found = leading(verdicts, primary)
     if found is None:
         return "The cause cannot be told from this. See below for what would decide it."
     return found.summary
+
+
+def _elsewhere(case: Case) -> str:
+    """An error that is known and is no shortage; empty where there is none."""
+    return elsewhere(case.crash) if case.crash is not None else ""
 
 
 def _killed(case: Case) -> str:
