@@ -21,6 +21,7 @@ from vramdoc.lint.exports import freezes, order
 from vramdoc.lint.literals import flag, number
 from vramdoc.lint.shapes import numel
 from vramdoc.lint.source import argument, last_name, receiver
+from vramdoc.lint.weights import left_as_in_file, loaded_module, moved
 
 if TYPE_CHECKING:
     from vramdoc.lint.source import Source
@@ -187,7 +188,7 @@ def _call(source: Source, call: ast.Call, depth: int) -> Iterator[ast.AST]:
     elif name.startswith(("torch.", "numpy.", "safetensors.")):
         yield call
     elif target is not None and method in _MEMBERS:
-        yield from [call] if _moved(source, target) else _roots(source, target, depth)
+        yield from [call] if moved(source, target) else _roots(source, target, depth)
     elif target is not None and (method in _ALIASES or _in_place(method)):
         yield from _roots(source, target, depth)
     elif method == "new" and len(call.args) == 1:
@@ -284,13 +285,13 @@ def _annotated(source: Source, parameter: ast.arg, annotation: ast.expr) -> Stor
 
 def _member(source: Source, node: ast.Attribute) -> Storage:
     """A parameter or buffer of a module: whose it is depends on how the module was loaded."""
-    if _moved(source, node.value):
+    if moved(source, node.value):
         return Storage(Owner.UNKNOWN, "", node)
-    loaded = _loaded_module(source, node.value)
+    loaded = loaded_module(source, node.value)
     name = (source.qualname(loaded.func) or "") if loaded is not None else ""
     if name in {"torch.jit.load", "torch.export.load"}:
         return Storage(Owner.FOREIGN, _FROZEN_CALLS[name], node)
-    if loaded is not None and name.startswith("transformers.") and _as_in_file(source, loaded):
+    if loaded is not None and name.startswith("transformers.") and left_as_in_file(source, loaded):
         return Storage(Owner.FOREIGN, "is mapped from the checkpoint", node, certain=False)
     key = key_of(node) or ""
     for call in source.calls_named("load_state_dict"):
@@ -312,41 +313,6 @@ def _member(source: Source, node: ast.Attribute) -> Storage:
     return Storage(Owner.UNKNOWN, "", node)
 
 
-def _loaded_module(source: Source, module: ast.AST) -> ast.Call | None:
-    """The call that loaded the module that ``module`` is, or is part of: for ``net.head`` the one that ``net`` comes from."""
-    while isinstance(module, (ast.Attribute, ast.Subscript, ast.Name)):
-        made = [o.node for o in source.flow.origins(module) if o.node is not module]
-        if len(made) == 1 and isinstance(made[0], ast.Call):
-            return made[0]
-        if isinstance(module, ast.Name):
-            break
-        module = module.value
-    return None
-
-
-def _as_in_file(source: Source, call: ast.Call) -> bool:
-    """Whether ``from_pretrained`` leaves the weights on the host and, as far as the call tells, in the dtype of the file (transformers 5.24)."""
-    dtype = argument(call, "dtype") or argument(call, "torch_dtype")
-    kept = dtype is None or (isinstance(dtype, ast.Constant) and dtype.value == "auto")
-    return (
-        (source.qualname(call.func) or "").endswith(".from_pretrained")
-        and kept
-        and argument(call, "device_map") is None
-        and argument(call, "quantization_config") is None
-    )
-
-
-def _moved(source: Source, module: ast.AST) -> bool:
-    """Whether something moves or casts the module in place, which gives it new parameters: ``net.cuda()``."""
-    key = key_of(module)
-    while key:
-        if any(key_of(receiver(call) or call) == key for call in source.calls_named(*_REPLACES)):
-            return True
-        key = key.rpartition(".")[0]
-    return False
-
-
-_REPLACES = ("cuda", "to", "half", "float", "double", "bfloat16", "to_empty")
 _COPIES = frozenset({
     "clone", "cuda", "repeat", "new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", "empty_like", "zeros_like",
 })  # fmt: skip

@@ -209,7 +209,7 @@ def _handed_back(source: Source, call: ast.Call, parts: list[ast.expr]) -> ast.e
     for part in parts[:1]:
         is_parameter = isinstance(part, ast.Name) and source.flow.parameter(function, part.id)
         named = growth.names_a_cache(last_name(part)) or growth.along_sequence(source, call)
-        if is_parameter and named:
+        if is_parameter and named and not growth.names_no_cache(last_name(part)):
             return part
     return None
 

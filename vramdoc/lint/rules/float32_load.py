@@ -68,7 +68,7 @@ _DTYPE_KEYWORDS = (
     "model_kwargs",
 )
 _NOT_A_MODEL = re.compile(
-    r"Tokenizer|Processor|Config|FeatureExtractor|Scheduler|ImageProcessor|PeftModel"
+    r"Tokenizer|Processor|Config|FeatureExtractor|Scheduler|ImageProcessor|PeftModel|ModularPipeline"
 )
 _FLOAT32_FAMILIES = re.compile(
     r"(^|/)(distil)?(gpt2|bert|roberta|xlm-roberta|albert|electra|deberta|t5|flan-t5|bart|mbart|marian|opus-mt|pegasus|blenderbot|clip|vit|resnet|wav2vec2|"
