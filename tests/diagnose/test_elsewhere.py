@@ -27,7 +27,6 @@ OOM = (
         ("RuntimeError: CUDA error: invalid device ordinal", "CUDA_VISIBLE_DEVICES"),
         ("[rank0]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9)", "another rank"),
         ("RuntimeError: CUDA error: an illegal memory access was encountered", "compute-sanitizer"),
-        ("RuntimeError: CUDA error: no kernel image is available for execution on the device", "architecture"),
         ("RuntimeError: cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnCreate(handle)`", "INTERNAL_ERROR"),
     ],
 )  # fmt: skip

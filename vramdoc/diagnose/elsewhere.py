@@ -18,8 +18,6 @@ _SENTENCES = {
     "collective-timeout": "A collective waited in vain for another rank, which is slow, gone or at another call: look at what the other ranks print first",
     "illegal-access": "A kernel read or wrote outside its tensors: a fault in a kernel or in its indices, which surfaces at some later call. Run once with CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer, to find the call",
     "cusolver": "cuSOLVER refused the call ({status}). Without an out-of-memory error before it that is a fault of its input (NaN, a singular matrix) or of mixed libraries",
-    "no-kernel-image": "This build of torch has no kernels for this GPU's architecture: install a wheel that names it",
-    "driver-too-old": "The driver is older than the CUDA runtime of this torch: update the driver, or take a wheel for an older CUDA",
     "driver-error": "The driver refused a call ({what}), which is no out-of-memory error",
 }
 """By wording for kind ``elsewhere``, by kind for the others. No full stop, since the answer ends with its own."""
