@@ -91,3 +91,32 @@ def test_json_and_streams_keep_their_promise_under_a_pipe(vramdoc, tmp_path: Pat
     plain = vramdoc("diagnose", "crash.log", env={"PYTHONIOENCODING": "ascii"})
     assert plain.stdout.isascii()
     assert plain.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("shell", "typed"),
+    [
+        ("bash", {"COMP_WORDS": "vramdoc diagnose --gpu rtx409", "COMP_CWORD": "3"}),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "vramdoc diagnose --gpu rtx409"}),
+        (
+            "fish",
+            {
+                "_TYPER_COMPLETE_ARGS": "vramdoc diagnose --gpu rtx409",
+                "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+            },
+        ),
+        (
+            "powershell",
+            {
+                "_TYPER_COMPLETE_ARGS": "vramdoc diagnose --gpu rtx409",
+                "_TYPER_COMPLETE_WORD_TO_COMPLETE": "rtx409",
+            },
+        ),
+    ],
+)
+def test_four_shells_complete_commands_options_and_values(
+    vramdoc, shell: str, typed: dict[str, str]
+) -> None:
+    assert "rtx4090" in vramdoc(env={"_VRAMDOC_COMPLETE": f"complete_{shell}", **typed}).stdout
+    script = vramdoc(env={"_VRAMDOC_COMPLETE": f"source_{shell}"}).stdout
+    assert f"complete_{shell}" in script

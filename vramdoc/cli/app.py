@@ -89,7 +89,7 @@ def options(
 def run() -> None:
     """Run the command line and end the process with its exit code."""
     try:
-        app(standalone_mode=True)
+        app(standalone_mode=True, prog_name="vramdoc")
     except VramdocError as error:
         if _debugging():
             raise

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
+from vramdoc.cli.values import CACHES, DTYPES, WORKLOADS
+
 # Typer reads these at run time under Python 3.10, hence Optional[...] instead of `X | None`.
+
+
+def _one_of(values: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """For a shell's completion: those of ``values`` that begin with what is typed."""
+    return lambda incomplete: [value for value in values() if value.startswith(incomplete)]
+
+
+def _gpus() -> Iterable[str]:
+    from vramdoc.virtual_gpu.catalogue import CATALOGUE
+
+    return sorted(CATALOGUE)
+
 
 Gpu = Annotated[
     Optional[str],
     typer.Option(
         "--gpu",
         metavar="GPU",
+        autocompletion=_one_of(_gpus),
         help="rtx4090, 24GiB (virtual), or cuda:0 (real). Default: a real GPU where there is one, else a virtual rtx4090.",
     ),
 ]
@@ -27,7 +43,11 @@ AllocConf = Annotated[
 ]
 Workload = Annotated[
     Optional[str],
-    typer.Option("--workload", help="chat, prefill, fill, load, encode, train or serve."),
+    typer.Option(
+        "--workload",
+        autocompletion=_one_of(lambda: WORKLOADS),
+        help="chat, prefill, fill, load, encode, train or serve.",
+    ),
 ]
 Context = Annotated[
     Optional[str], typer.Option("--context", help="Tokens a conversation grows to, e.g. 2048, 8k.")
@@ -39,11 +59,17 @@ Cache = Annotated[
     Optional[str],
     typer.Option(
         "--cache",
+        autocompletion=_one_of(lambda: CACHES),
         help="KV cache: dynamic, static, chunked, paged, sliding, int8, int4, fp8 or offloaded.",
     ),
 ]
 Dtype = Annotated[
-    Optional[str], typer.Option("--dtype", help="Computation type; default: the checkpoint's.")
+    Optional[str],
+    typer.Option(
+        "--dtype",
+        autocompletion=_one_of(lambda: DTYPES),
+        help="Computation type; default: the checkpoint's.",
+    ),
 ]
 Seed = Annotated[Optional[int], typer.Option("--seed", help="Seed of the workload's sizes.")]
 ForeignMemory = Annotated[
