@@ -47,9 +47,11 @@ test-releases: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 
-## fuzz: minutes of coverage-guided input for every reader of foreign data
+## fuzz: some ten minutes of random and coverage-guided input for every reader of foreign data
 fuzz: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=thorough VRAMDOC_FUZZ_RUNS=2000000 $(BIN)/pytest -m fuzz -n $(JOBS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+	$(BIN)/python -m tests.attacks.fuzz --seconds 60
+	HYPOTHESIS_PROFILE=thorough VRAMDOC_FUZZ_RUNS=1000000 $(BIN)/pytest -m fuzz -n $(JOBS) --durations=5
 
 ## gpu: on a machine with a real GPU, the same programs on device, virtual GPU and simulator (at most 8 minutes)
 gpu: $(VENV)/.dev

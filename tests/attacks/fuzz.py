@@ -8,6 +8,7 @@ exception that is no refusal, at more than 5 s for one input, and at more than 1
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import re
 import subprocess
 import sys
@@ -30,6 +31,9 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.inside:
         _inside(arguments.readers[0], arguments.inside, arguments.seconds)
+    if importlib.util.find_spec("atheris") is None:
+        print("atheris is not installed here: no coverage-guided input; see the extra `fuzz`")
+        return 0
     print(f"| {'reader':18} | seconds | inputs | edges | features | peak MiB | found |", flush=True)
     print("|---|---|---|---|---|---|---|", flush=True)
     return max(_outside(name, arguments.seconds) for name in arguments.readers or NAMES)
