@@ -45,6 +45,7 @@ test-releases: $(VENV)/.dev
 
 ## bench: speed and memory beside peers, as ratios in one run; writes docs/benchmarks.md
 bench: $(VENV)/.dev
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python -m benchmarks
 
 ## fuzz: some ten minutes of random and coverage-guided input for every reader of foreign data
