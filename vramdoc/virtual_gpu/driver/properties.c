@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "device.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". Shared memory in KiB. */
@@ -22,19 +21,6 @@ static const Architecture *architecture(void) {
     return best;
 }
 #define SHARED_PER_BLOCK (48 * 1024)
-
-/* "vramdoc" in hexadecimal, then the index: recognisable, and the same in every run. */
-void device_uuid(unsigned char uuid[16], int index) {
-    memcpy(uuid, "vramdoc virtual", 15);
-    uuid[15] = (unsigned char)index;
-}
-void device_uuid_text(char text[UUID_TEXT], int index) {
-    unsigned char uuid[16];
-    device_uuid(uuid, index);
-    char *at = text + sprintf(text, "GPU-");
-    for (int i = 0; i < 16; i++)
-        at += sprintf(at, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
-}
 
 /* ---- cudaDeviceProp: CUDA 13 dropped fields of the layout that CUDA 12 (cudaGetDeviceProperties_v2) has ------------- */
 #if CUDART_VERSION >= 13000
