@@ -334,3 +334,34 @@ def test_a_validation_without_figures_is_named_too():
     case = text_case(frame + "RuntimeError: CUDA error: out of memory")
     assert leading(case) == "undecided"
     assert "torch.no_grad()" in " ".join(verdict(case, "true-capacity").notes)
+
+
+DESKTOP = """
+|    {device}   N/A  N/A      1047      G   /usr/lib/xorg/Xorg                {first}MiB |
+|    {device}   N/A  N/A      5637      {kind}   /usr/bin/gnome-shell              261MiB |
+"""
+
+
+@pytest.mark.parametrize(
+    ("table", "cause"),
+    [
+        (DESKTOP.format(device=0, first=403, kind="G"), "foreign-process"),
+        (DESKTOP.format(device=1, first=403, kind="G"), "true-capacity"),
+        (DESKTOP.format(device=0, first=3, kind="C"), "true-capacity"),
+    ],
+    ids=["a desktop", "a desktop on another GPU", "a program that computes may be this one"],
+)
+def test_a_desktop_in_a_table_beside_the_message_is_someone_else(table: str, cause: str):
+    oom = message(old=True, requested=5.4, total=7.8, free=5, allocated=0.95, unallocated=0.02).oom
+    assert oom is not None
+    case = text_case(f"{oom.text}\n\nnvidia-smi says:\n{table}")
+    assert leading(case) == cause
+
+
+def test_figures_that_contradict_each_other_decide_nothing():
+    case = text_case(
+        "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 16.00 GiB total capacity; 12.00 GiB already allocated; "
+        "0 bytes free; 2.00 GiB reserved in total by PyTorch)"
+    )
+    assert leading(case) == "undecided"
+    assert "contradict" in verdict(case, "true-capacity").summary

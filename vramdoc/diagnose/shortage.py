@@ -89,7 +89,7 @@ def shortage(case: Case) -> Shortage | None:
     sums = balance(case.oom) if case.oom is not None else None
     if sums is None:
         return None
-    sums = _with_manifest(sums, case)
+    sums = _with_table(_with_manifest(sums, case), case)
     backend = case.oom.extra.get("backend") if case.oom is not None else None
     prints_no_idle = backend is not None and backend.value == "async"
     situation = _situation(sums, is_whole=sums.reserved is not None or prints_no_idle)
@@ -118,6 +118,15 @@ def shortage(case: Case) -> Shortage | None:
         contributing={
             cause: size for cause, size in held.items() if cause not in sufficient and size > 0
         },
+    )
+
+
+def contradictory(sums: Balance) -> bool:
+    """Whether the live bytes are more than the pool that holds them: figures of two moments, or invented ones."""
+    return (
+        sums.reserved is not None
+        and sums.allocated is not None
+        and sums.allocated > sums.reserved + sums.rounding
     )
 
 
@@ -157,8 +166,30 @@ def _with_manifest(sums: Balance, case: Case) -> Balance:
     )
 
 
+def _with_table(sums: Balance, case: Case) -> Balance:
+    """Graphics processes of a table in the text are others for certain: a program that computes is listed as C or C+G."""
+    if case.crash is None or case.oom is None or sums.others is not None or sums.outside is None:
+        return sums
+    drawing = [
+        int(row.readings["used"].value)
+        for row in case.crash.observations
+        if row.kind == "gpu-process"
+        and row.readings["type"].value == "G"
+        and row.readings["device"].value == (case.oom.device or 0)
+    ]
+    if not drawing:
+        return sums
+    held = min(sum(drawing), max(0, sums.outside))
+    return replace(
+        sums,
+        others=held,
+        other_count=len(drawing),
+        unexplained=(sums.unexplained or 0) - held,
+    )
+
+
 def _situation(sums: Balance, *, is_whole: bool) -> Situation:
-    """The branch; a message that is cut off before the pool's own figures (not ``is_whole``) decides nothing."""
+    """The branch; figures that contradict each other or are cut off before the pool's own (not ``is_whole``) decide nothing."""
     total, free, reserved = sums.total, sums.free, sums.reserved
     if total is not None and sums.requested > total:
         return Situation.TOO_LARGE
@@ -169,6 +200,8 @@ def _situation(sums: Balance, *, is_whole: bool) -> Situation:
     ):
         return Situation.SPILLED
     if free is None or total is None or sums.allocated is None or not is_whole:
+        return Situation.NO_FIGURES
+    if contradictory(sums):
         return Situation.NO_FIGURES
     has_room = free >= sums.requested + DRIVER_SLACK
     if (

@@ -78,6 +78,8 @@ def judge(case: Case) -> Verdict:
 def _confirmed(case: Case, found: Shortage) -> Verdict:
     sums, leads = found.balance, found.leading == ID
     known = sums.others is not None and sums.others >= found.sufficient[ID]
+    from_table = known and sums.process is None and not (case.oom and case.oom.other_processes)
+    from_table = from_table and case.manifest is None
     lists = "no processes" if sums.process is None and sums.others is None else "not whose they are"
     if not known:
         share = (sums.outside or 0) / (sums.total or 1)
@@ -91,13 +93,18 @@ def _confirmed(case: Case, found: Shortage) -> Verdict:
             f"{count} processes share {where(case)} and sum to {size(sums.process + (sums.others or 0))} of {size(sums.total)}. One of them is this one "
             f"(its pool of {size(sums.reserved)} fits {size(sums.process)}); the others hold {size(sums.others)}."
         )
+    elif from_table:
+        summary = (
+            f"{sums.other_count} graphics processes of the table in this text hold {size(sums.others)} of {where(case)}'s {size(sums.total)}, which is more than the "
+            f"{size(sums.short)} that the request lacked."
+        )
     else:
         summary = f"Other processes hold {size(sums.others)} of {where(case)}'s {size(sums.total)}; this one's pool reserves {size(sums.reserved)}."
     return confirmed(
         ID,
         summary,
         figures(case, found, "reserved", "other_processes", "outside_this_allocator", "short"),
-        confidence=Confidence.HIGH if known else Confidence.MEDIUM,
+        confidence=Confidence.HIGH if known and not from_table else Confidence.MEDIUM,
         severity=Severity.ERROR if leads else Severity.WARNING,
         explains=found.sufficient[ID],
         notes=(*(_siblings(case),), *(remarks(case, found) if leads else ())),

@@ -6,7 +6,7 @@ from vramdoc.diagnose.answers import confirmed, derived, ruled_out, undecided
 from vramdoc.diagnose.failing import figures, size, where, without_figures
 from vramdoc.diagnose.remarks import remarks
 from vramdoc.diagnose.rule import Rule
-from vramdoc.diagnose.shortage import ROUNDING_SLACK, Shortage, Situation, shortage
+from vramdoc.diagnose.shortage import ROUNDING_SLACK, Shortage, Situation, contradictory, shortage
 from vramdoc.diagnose.verdict import Confidence, Verdict
 from vramdoc.evidence.case import Case
 from vramdoc.facts import Source
@@ -210,6 +210,13 @@ def _open(case: Case, found: Shortage) -> Verdict:
             figures(case, found, "reserved", "live"),
             explains=sums.requested - room,
             notes=remarks(case, found),
+        )
+    if contradictory(sums):
+        return undecided(
+            ID,
+            f"The figures contradict each other: {size(sums.allocated)} allocated cannot lie in {size(sums.reserved)} reserved.",
+            ["the message as torch printed it"],
+            evidence=figures(case, found),
         )
     return undecided(
         ID,
