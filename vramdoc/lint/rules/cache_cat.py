@@ -132,12 +132,12 @@ def check(source: Source, call: ast.Call) -> Iterator[Finding]:
         parts = call.args[:1] if source.qualname(call.func) == "torch.nn.functional.pad" else []
     else:
         parts = growth.joined(call) if growth.is_join(source, call) else []
-    if not parts or growth.drops_first(call) or growth.adds_a_chunk(source, parts):
+    if not parts or growth.drops_first(call):
         return
     grown = _grown(source, call, parts)
     if grown is None or not _repeats(source, call, grown):
         grown = _carrier(source, call, parts)
-    if grown is not None:
+    if grown is not None and not growth.adds_a_chunk(source, parts):
         key = key_of(grown) or last_name(grown)
         yield at(
             call,
@@ -253,9 +253,9 @@ def _stored_later(source: Source, target: ast.expr) -> set[str]:
     return {
         stored
         for node in source.nodes.get(ast.Assign, ())
-        if isinstance(node, ast.Assign) and key is not None and source.function(node) is function
+        if isinstance(node, ast.Assign) and key is not None
         for place, value in _paired(node)
-        if key in {key_of(element) for element in _elements(value)}
+        if key in map(key_of, _elements(value)) and source.function(node) is function
         for stored in growth.roots(source, place, depth=0)
     }
 
