@@ -62,6 +62,7 @@ def render_html(report: Report) -> str:
     cited = [row for entry in judged for row in entry.facts]
     cited_names = {row.fact.name for row in cited}
     best = words.best_action(report)
+    workload = words.workload_line(report)
     return _template().render(
         report=report,
         words=words,
@@ -70,7 +71,10 @@ def render_html(report: Report) -> str:
         best=best,
         others=[p for p in report.prescriptions if p is not best],
         device=words.device_line(report),
-        workload=words.workload_line(report),
+        workload=workload if workload != report.target_name else "",
+        sureness=words.sureness(report),
+        remarks=report.leading.notes if report.leading is not None else (),
+        ranks=words.rank_line(report.case),
         deciders=words.deciders(report),
         verdicts=judged,
         ruled_out=words.by_outcome(report, Outcome.RULED_OUT),
@@ -125,6 +129,7 @@ def _template() -> Template:
     environment = Environment(
         autoescape=True, trim_blocks=True, keep_trailing_newline=True, finalize=_finalize
     )
+    environment.filters["first_upper"] = lambda text: text[:1].upper() + text[1:]
     return environment.from_string(_joined(("report.html.j2",)))
 
 

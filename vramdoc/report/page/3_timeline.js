@@ -50,7 +50,7 @@ function timeline(host, recording, page) {
   const plot = new uPlot({
     width: host.clientWidth, height: 260,
     cursor: { drag: { x: true, y: false }, points: { show: false } },
-    scales: { x: { time: false }, y: { range: (_, low, high) => [0, (high || 1) * 1.08] } },
+    scales: { x: { time: false }, y: { range: (_, low, high) => [0, (high || 1) * 1.18] } },
     axes: [
       { ...axis(), label: "event" },
       { ...axis(), size: 84, incrs: Array.from({ length: 36 }, (_, i) => 2 ** (i + 9)), values: (_, ticks) => ticks.map(size) },
