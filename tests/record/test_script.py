@@ -226,6 +226,81 @@ def test_two_ranks_of_which_one_leaks(record) -> None:
     assert lines_alive(first.snapshot_path) <= {8}
 
 
+def test_ranks_that_leave_by_sys_exit_are_told_by_their_status(record) -> None:
+    """torchrun reports the first failure and kills the others; what each rank passed to ``sys.exit()`` Python has forgotten."""
+    script = record.script(
+        """
+        import os, sys, time, torch
+        held = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+        if os.environ["RANK"] == "0":
+            raise SystemExit(0)
+        time.sleep(0.5)
+        sys.exit(3)
+        """
+    )
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    seen = record(sys.executable, *torchrun, script.name, gpu="8GiB")
+    first = seen.recording
+    (second,) = first.ranks
+    assert (first.manifest.exit.kind, first.manifest.exit.code) == (ExitKind.SUCCESS, 0)
+    assert (second.manifest.exit.kind, second.manifest.exit.code) == (ExitKind.EXCEPTION, 3)
+    assert not list(first.folder.rglob("exit-status"))
+
+
+def test_accelerate_launches_ranks_that_are_recorded_each(record) -> None:
+    pytest.importorskip("accelerate")
+    script = record.script(
+        """
+        import torch
+        from accelerate import Accelerator
+        from accelerate.utils import InitProcessGroupKwargs
+        accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(backend="gloo")])
+        kept = []
+        for step in range(1000):
+            activations = torch.empty(64 << 20, dtype=torch.uint8, device=accelerator.device)
+            if accelerator.process_index == 1:
+                kept.append(torch.empty(512 << 20, dtype=torch.uint8, device=accelerator.device))
+            accelerator.wait_for_everyone()
+        """
+    )
+    launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+    plain = ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    seen = record(sys.executable, *launch, *plain, script.name, gpu="8GiB")
+    (second,) = seen.recording.ranks
+    assert seen.code == 1, seen.err
+    assert second.manifest.exit.kind is ExitKind.OUT_OF_MEMORY
+    assert (seen.recording.manifest.rank, second.manifest.rank) == (0, 1)
+    assert lines_alive(second.oom_snapshot_path) == {8, 10}
+    assert second.oom_survey.holders[0].what == "list `kept`"
+
+
+def test_killed_before_the_first_snapshot_it_says_so(record) -> None:
+    seen = record.run(
+        """
+        import os, signal, torch, vramdoc
+        vramdoc.mark("load")
+        weights = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    manifest = seen.recording.manifest
+    assert seen.recording.snapshot_path is None
+    assert [phase.name for phase in manifest.phases] == ["load"]
+    assert any("before its first snapshot" in note for note in manifest.notes)
+
+
+def test_a_run_of_two_seconds_has_a_snapshot_when_it_is_killed(record) -> None:
+    seen = record.run(
+        """
+        import os, signal, time, torch
+        weights = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+        time.sleep(2)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    assert lines_alive(seen.recording.snapshot_path) == {3}
+
+
 def test_children_of_multiprocessing_keep_their_own(record) -> None:
     seen = record.run(
         """

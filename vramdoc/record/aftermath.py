@@ -18,7 +18,14 @@ from vramdoc.errors import UnreadableInput
 from vramdoc.record.ending import OomKills, exit_of_status, read_oom_kills
 from vramdoc.record.first_manifest import first_manifest
 from vramdoc.record.manifest import Exit, ExitKind, Manifest
-from vramdoc.record.recording import FATAL, JOURNAL, Recording, is_recording, write_manifest
+from vramdoc.record.recording import (
+    FATAL,
+    JOURNAL,
+    STATUS,
+    Recording,
+    is_recording,
+    write_manifest,
+)
 from vramdoc.record.storage import TEMPORARY_PREFIX, writer_of
 
 _FATAL_SIGNALS = {
@@ -30,6 +37,10 @@ _FATAL_SIGNALS = {
     "Floating point exception": "SIGFPE",
 }
 """As faulthandler words them (Modules/faulthandler.c), by the signal's name."""
+
+
+NO_SNAPSHOT = "It was killed before its first snapshot, so what its memory held is not known. A shorter `--every` takes one sooner."
+UNKNOWN_STATUS = "This process ended without an exception; the status that it gave to its own parent is not known."
 
 
 def complete_run(
@@ -56,11 +67,13 @@ def complete_run(
                 continue  # left running in the background, and still recording
             ending = _of_the_program if is_own else _of_another_process
             completed = ending(manifest, recording.folder, status, before, after)
+            if _left_no_snapshot(completed, recording):
+                completed = replace(completed, notes=(*completed.notes, NO_SNAPSHOT))
             if note and completed.exit.kind is not ExitKind.SUCCESS:
                 completed = replace(completed, notes=(*completed.notes, note))
             if completed != manifest:
                 write_manifest(recording.folder, completed)
-            for leftover in (FATAL, JOURNAL):  # what was of use is in the manifest by now
+            for leftover in (FATAL, JOURNAL, STATUS):  # what was of use is in the manifest by now
                 (recording.folder / leftover).unlink(missing_ok=True)
     return _with_head(folder, status, before, after)
 
@@ -73,6 +86,13 @@ def running_pids(folder: Path) -> Iterator[int]:
             pid = manifest.extra.get("pid")
             if manifest.exit.kind is ExitKind.RUNNING and isinstance(pid, int):
                 yield pid
+
+
+def _left_no_snapshot(manifest: Manifest, recording: Recording) -> bool:
+    """Whether a process that used the GPU was killed in its first second; see ``inside.watch.FIRST_S``."""
+    is_killed = manifest.exit.kind in {ExitKind.SIGNAL, ExitKind.HOST_OOM}
+    used_gpu = manifest.device is not None and NO_SNAPSHOT not in manifest.notes
+    return is_killed and used_gpu and recording.snapshot_path is None
 
 
 def _of_the_program(
@@ -90,10 +110,11 @@ def _of_another_process(
     manifest: Manifest, folder: Path, status: int, before: OomKills, after: OomKills
 ) -> Manifest:
     """A process that the program started: its status went to its parent, so only what it left behind tells."""
-    written = manifest.exit
+    written, code = manifest.exit, _exit_status(folder)
     if written.kind is not ExitKind.RUNNING:
-        is_well = written.kind is ExitKind.SUCCESS and status == 0
-        return replace(manifest, exit=replace(written, code=0)) if is_well else manifest
+        return _with_code(manifest, code, all_well=status == 0)
+    if code is not None:  # it ended by itself, and its recorder could not write
+        return _ended(manifest, Exit(kind=_kind_of(code), code=code), "")
     stacks = _fatal_stacks(folder)
     number = _fatal_signal(stacks or "")
     if number is not None:
@@ -107,6 +128,28 @@ def _of_another_process(
         Exit(kind=ExitKind.SIGNAL),
         "This process ended without finishing its recording: it was killed, or left through os._exit().",
     )
+
+
+def _with_code(manifest: Manifest, code: int | None, *, all_well: bool) -> Manifest:
+    """The end that a process wrote itself, with the status that it left with, which decides whether it ended well."""
+    written = manifest.exit
+    if written.kind is not ExitKind.SUCCESS:
+        return manifest if code is None else replace(manifest, exit=replace(written, code=code))
+    if code is None and written.code is None and not all_well:
+        return _ended(manifest, written, UNKNOWN_STATUS)
+    code = code or written.code or 0
+    return replace(manifest, exit=replace(written, kind=_kind_of(code), code=code))
+
+
+def _kind_of(code: int) -> ExitKind:
+    return ExitKind.EXCEPTION if code else ExitKind.SUCCESS
+
+
+def _exit_status(folder: Path) -> int | None:
+    try:
+        return int((folder / STATUS).read_bytes())
+    except (OSError, ValueError):
+        return None
 
 
 def _is_alive(pid: object) -> bool:

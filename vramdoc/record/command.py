@@ -25,10 +25,10 @@ from vramdoc.errors import DeviceUnavailable, MissingDependency, UsageError
 from vramdoc.record.aftermath import complete_run, running_pids
 from vramdoc.record.capture import Capture
 from vramdoc.record.child_process import end_child
-from vramdoc.record.cublas_watch import with_cublas_watch
 from vramdoc.record.device_choice import ChosenDevice, choose_device, release_of
 from vramdoc.record.ending import read_oom_kills
 from vramdoc.record.environment import with_alloc_conf
+from vramdoc.record.preload import with_preload
 from vramdoc.record.recording import DEFAULT_ROOT, Recording
 from vramdoc.record.settings import RecordingSettings
 from vramdoc.record.storage import folder_name
@@ -98,9 +98,7 @@ def record_command(  # noqa: PLR0913 # one keyword an option of the command line
         environment = with_alloc_conf(environment, alloc_conf)
     before = read_oom_kills()
     with Capture(only_capture=capture_output) as capture:
-        pid, status = _run(
-            argv, with_cublas_watch(settings.injected_into(environment)), folder, capture
-        )
+        pid, status = _run(argv, with_preload(settings.injected_into(environment)), folder, capture)
         recording = complete_run(folder, pid=pid, status=status, before=before, note=capture.note)
         if recording is not None:
             capture.keep(recording.folder)

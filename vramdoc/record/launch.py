@@ -20,12 +20,12 @@ from vramdoc import errors
 from vramdoc.allocator.config import AllocatorConfig
 from vramdoc.errors import VramdocError
 from vramdoc.record.child_process import BoundedLog, run_child
-from vramdoc.record.cublas_watch import with_cublas_watch
 from vramdoc.record.device_choice import choose_device
 from vramdoc.record.ending import OomKills, exit_of_status, read_oom_kills
 from vramdoc.record.environment import with_alloc_conf
 from vramdoc.record.first_manifest import first_manifest
 from vramdoc.record.manifest import Exit, ExitKind
+from vramdoc.record.preload import with_preload
 from vramdoc.record.recording import DEFAULT_ROOT, OUTPUT, Recording, write_manifest
 from vramdoc.record.storage import (
     create_folder,
@@ -120,7 +120,7 @@ class _Run:
         try:
             status = run_child(
                 argv,
-                environment=with_cublas_watch({**environment, "PYTHONFAULTHANDLER": "1"}),
+                environment=with_preload({**environment, "PYTHONFAULTHANDLER": "1"}),
                 request=json.dumps(request).encode() + b"\n",
                 log=log,
                 report=lambda line: self._hear(line, log),

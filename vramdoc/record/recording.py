@@ -8,6 +8,7 @@
         holders.json         what held device memory at the end (or at SIGUSR1), by the program's own names
         holders-oom.json     the same at the moment of the (last) out-of-memory error
         output.log           the program's stdout and stderr, as it printed them
+        exit-status          the number that the process gave to exit(); only until the manifest holds it
         fatal.log            Python's stacks at a fatal signal; only until the manifest holds them
         rank-N/...           the same layout for each further process of a multi-process run
 
@@ -59,6 +60,7 @@ MANIFEST, JOURNAL = "manifest.json", "journal.jsonl"
 SNAPSHOT, OOM_SNAPSHOT, OUTPUT = "snapshot.pickle", "snapshot-oom.pickle", "output.log"
 HOLDERS, OOM_HOLDERS = "holders.json", "holders-oom.json"
 FATAL = "fatal.log"
+STATUS = "exit-status"
 
 _LARGEST_TEXT = GIB // 4
 """A manifest of a million phases is about 300 bytes a phase; beyond that it is not one of ours."""

@@ -6,6 +6,7 @@ It never stops the program and never prints, but for one line on stderr when it 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import faulthandler
 import os
 import sys
@@ -35,7 +36,7 @@ from vramdoc.record.inside.surroundings import (
 )
 from vramdoc.record.inside.watch import Watch
 from vramdoc.record.manifest import DeviceInfo, Exit, ExitKind, Manifest
-from vramdoc.record.recording import FATAL
+from vramdoc.record.recording import FATAL, STATUS
 from vramdoc.record.settings import RecordingSettings
 from vramdoc.record.storage import open_private_append
 
@@ -135,6 +136,7 @@ class Script:
         for sentence in self.notes:
             recorder.note(sentence)
         self.recorder = recorder
+        _keep_exit_status(folder / STATUS)
         self._catch_fatal_signals(folder)
         self._catch_end_of_child()
         marks.begin(recorder)
@@ -175,7 +177,7 @@ class Script:
         error = sys.exc_info()[1]
         if isinstance(error, SystemExit) and error.code and error.__context__ is not None:
             error = error.__context__  # torch.multiprocessing reports it and then exits
-        self._finish(error)
+        self._finish(error, code=0)
 
     def _look(self) -> None:
         recorder = self.recorder
@@ -185,12 +187,15 @@ class Script:
     def _end_by_signal(self, number: int) -> None:
         self._complete(Exit(kind=ExitKind.SIGNAL, signal=number))
 
-    def _finish(self, error: BaseException | None, *, may_collect: bool = False) -> None:
+    def _finish(
+        self, error: BaseException | None, *, code: int | None = None, may_collect: bool = False
+    ) -> None:
+        """``code`` is the status of a process that ends well, where it is known from within."""
         if self.guards is not None:
             self.guards.examine(error)
             if self.recorder is not None:
                 self.guards.report()
-        self._complete(_ending_of(error), error, may_collect=may_collect)
+        self._complete(_ending_of(error, code), error, may_collect=may_collect)
 
     def _complete(
         self, ending: Exit, error: BaseException | None = None, *, may_collect: bool = False
@@ -223,13 +228,20 @@ class Script:
             (folder / FATAL).unlink(missing_ok=True)
 
 
-def _ending_of(error: BaseException | None) -> Exit:
+def _ending_of(error: BaseException | None, code: int | None) -> Exit:
     if error is None or (isinstance(error, SystemExit) and not error.code):
-        return Exit(kind=ExitKind.SUCCESS)
+        return Exit(kind=ExitKind.SUCCESS, code=code)
     if isinstance(error, SystemExit):
         return Exit(kind=ExitKind.EXCEPTION, code=error.code if isinstance(error.code, int) else 1)
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return exit_of_exception(qualified_name(type(error)), str(error), text)
+
+
+def _keep_exit_status(path: Path) -> None:
+    """Where the recorder's library is preloaded. What a program passes to ``sys.exit()`` is gone when Python's own handlers run."""
+    process = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if process is not None and hasattr(process, "vramdoc_keep_exit_status"):
+        process.vramdoc_keep_exit_status(os.fsencode(path))
 
 
 def _is_multiprocessing_child() -> bool:

@@ -123,8 +123,7 @@ class _Survey:
         self.ended = [
             index
             for index in objects.of_kind(lambda kind: kind is FrameType)
-            if id(objects.all[index]) not in running
-            and not is_recorders(objects.all[index].f_code)
+            if id(objects.all[index]) not in running and not is_recorders(objects.all[index].f_code)
         ]
         """Frames of calls that have ended."""
 

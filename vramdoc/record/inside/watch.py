@@ -18,8 +18,8 @@ from types import FrameType
 
 from vramdoc.record.inside.descriptors import out_of_the_way
 
-FIRST_S = 5.0
-"""The first snapshot by the clock: early enough for a short run, late enough that most scripts never pay for one."""
+FIRST_S, USUAL_S = 1.0, 5.0
+"""The first snapshot by the clock, and the least time between later ones. A run that is killed before the first leaves none."""
 
 COST_SHARE = 0.01
 """Of the program's time, spent on snapshots by the clock at most; where one is expected to take more, it waits."""
@@ -103,7 +103,7 @@ class Watch:
             pause = still_to_wait(waited, self._expected_s()) if self._every_s is None else 0.0
             if not pause:
                 self._snapshot()
-                last, pause = time.monotonic(), self._every_s or FIRST_S
+                last, pause = time.monotonic(), self._every_s or USUAL_S
 
     def _react(self, number: int) -> None:
         # The program may have put a handler of its own there since.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vramdoc.record.cublas_watch import build_watch, with_cublas_watch
+from vramdoc.record.preload import build_preload, with_preload
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD"),
@@ -40,7 +40,7 @@ def cublas(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("mode", ["ctypes.RTLD_GLOBAL", "ctypes.RTLD_LOCAL"])
 def test_the_real_function_is_called_however_cublas_was_loaded(cublas, tmp_path, mode) -> None:
-    environment = with_cublas_watch(os.environ, cache=tmp_path)
+    environment = with_preload(os.environ, cache=tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(mode=mode), cublas],
         env=environment,
@@ -52,10 +52,10 @@ def test_the_real_function_is_called_however_cublas_was_loaded(cublas, tmp_path,
 
 
 def test_it_goes_before_what_is_preloaded_already(tmp_path: Path) -> None:
-    library = build_watch(tmp_path)
-    assert with_cublas_watch({"LD_PRELOAD": "libother.so", **path()}, cache=tmp_path)[
-        "LD_PRELOAD"
-    ] == (f"{library}:libother.so")
+    library = build_preload(tmp_path)
+    assert with_preload({"LD_PRELOAD": "libother.so", **path()}, cache=tmp_path)["LD_PRELOAD"] == (
+        f"{library}:libother.so"
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ def test_without_a_compiler_the_program_runs_unwatched(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     environment = {**path(), **environment}
-    assert with_cublas_watch(environment, cache=tmp_path) == environment
+    assert with_preload(environment, cache=tmp_path) == environment
 
 
 def test_a_folder_that_ld_preload_cannot_spell_is_not_used(tmp_path: Path) -> None:
-    assert build_watch(tmp_path / "a b") is None
+    assert build_preload(tmp_path / "a b") is None
 
 
 def path() -> dict[str, str]:
