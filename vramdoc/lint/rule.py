@@ -102,6 +102,9 @@ class Rule:
         """Register a check for calls whose callee's name ends in one of ``names``."""
 
         def register(check: _C) -> _C:
+            assert self.calls.keys().isdisjoint(names), (
+                "one check a callee: the second would hide the first"
+            )
             self.calls.update(dict.fromkeys(names, check))
             return check
 

@@ -12,6 +12,7 @@ from vramdoc.lint.rule import Example, Finding, Rule, at
 from vramdoc.lint.shapes import shape
 from vramdoc.lint.source import Source, argument, last_name, receiver
 from vramdoc.lint.violation import Level
+from vramdoc.lint.vocabularies import ENDS, ROWS, SPARE_ROWS, SPECIAL_TOKENS
 
 RULE = Rule(
     id="VD504",
@@ -53,6 +54,14 @@ ids = torch.randint(0, 60_000, (4, 128)).cuda()
 model(input_ids=ids)  # VD504
 """
         ),
+        Example(
+            code="""
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tok = AutoTokenizer.from_pretrained("gpt2", pad_token="<PAD>")  # VD504
+model = AutoModelForCausalLM.from_pretrained("gpt2")
+"""
+        ),
     ),
     good=(
         Example(
@@ -69,27 +78,23 @@ table = torch.nn.Embedding(1000, 64)
 table(torch.randint(0, 1000, (8,)))
 """
         ),
+        Example(
+            code="""
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tok = AutoTokenizer.from_pretrained("Qwen/Qwen2.5-7B")
+tok.add_tokens(["<tool>"])
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-7B", dtype="auto")
+"""
+        ),
     ),
     words=("add_special_tokens", "add_tokens", "Embedding", "embedding", "from_pretrained"),
-    limits="Only where the model is loaded in the same function or at the top of the file; of published models, those whose table is known here.",
+    limits="""
+    Only where the model is loaded in the same function or at the top of the file; of published models, those whose table is known here.
+    A table that was made longer than its vocabulary has room for a few tokens: families known for that are left alone.
+    """,
 )
 _MODEL = re.compile(r"^transformers\.\w*Model\w*\.|LMHead\w*\.|For[A-Z]\w+\.from_pretrained$")
-_VOCABULARIES = {
-    # rows of the input embedding, from each model's published config.json (vocab_size)
-    "gpt2": 50257,
-    "gpt2-medium": 50257,
-    "gpt2-large": 50257,
-    "gpt2-xl": 50257,
-    "distilgpt2": 50257,
-    "bert-base-uncased": 30522,
-    "bert-large-uncased": 30522,
-    "bert-base-cased": 28996,
-    "distilbert-base-uncased": 30522,
-    "roberta-base": 50265,
-    "roberta-large": 50265,
-    "t5-small": 32128,
-    "t5-base": 32128,
-}
 _EXISTING = frozenset(
     {"eos_token", "bos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"}
 )
@@ -98,23 +103,47 @@ _EXISTING = frozenset(
 @RULE.on_call("add_special_tokens", "add_tokens")
 def check_added(source: Source, call: ast.Call) -> Iterator[Finding]:
     """New tokens without a resize after them."""
-    if not call.args and not call.keywords:
+    tokenizer = receiver(call)
+    given = call.args[:1] or [keyword.value for keyword in call.keywords[:1]]
+    if tokenizer is not None and given and _is_tokenizer(source, tokenizer):
+        yield from _added(source, call, tokenizer, given[0])
+
+
+@RULE.on_call("from_pretrained")
+def check_loaded(source: Source, call: ast.Call) -> Iterator[Finding]:
+    """Tokenizers that get new tokens as they are loaded, models that get ids beyond their table later."""
+    yield from _named(source, call)
+    yield from _called_with(source, call)
+
+
+def _named(source: Source, call: ast.Call) -> Iterator[Finding]:
+    """``AutoTokenizer.from_pretrained(name, pad_token="<PAD>")`` adds the token if it is new (transformers 5.24, tried)."""
+    if "okeniz" not in (source.qualname(call.func) or ""):
         return
-    tokens = call.args[0] if call.args else call.keywords[0].value
-    if _exist_already(source, tokens) or not _is_tokenizer(source, receiver(call)):
-        return
+    named = [k.value for k in call.keywords if (k.arg or "") in _EXISTING]
+    if named and all(isinstance(value, ast.Constant) and value.value for value in named):
+        yield from _added(source, call, call, ast.Tuple(elts=named, ctx=ast.Load()))
+
+
+def _added(
+    source: Source, call: ast.Call, tokenizer: ast.AST, tokens: ast.expr
+) -> Iterator[Finding]:
     models = [
         loaded
         for loaded in source.calls_named("from_pretrained")
         if _MODEL.search(source.qualname(loaded.func) or "")
         and source.function(loaded) in {None, source.function(call)}
     ]
+    written = _written(source, tokens)
+    if (
+        not models
+        or _exist_already(source, tokens)
+        or _in_vocabulary(source, tokenizer, written)
+        or all(_has_room(source, loaded, written) for loaded in models)
+    ):
+        return
+    name = key_of(tokenizer) or "the tokenizer"
     resizes = list(source.calls_named("resize_token_embeddings"))
-    if not models:
-        return
-    name = key_of(receiver(call) or call) or "the tokenizer"
-    if _in_vocabulary(source, receiver(call), tokens):
-        return
     if not resizes:
         yield at(
             call,
@@ -127,45 +156,36 @@ def check_added(source: Source, call: ast.Call) -> Iterator[Finding]:
         )
 
 
-_ENDS = frozenset(
-    {"<|endoftext|>", "</s>", "<s>", "<unk>", "<eos>", "<bos>", "<|im_end|>", "<|eot_id|>"}
-)
-"""What texts begin and end with in most vocabularies: written out, it is a token that the author knows to be there."""
-_SPECIAL_TOKENS = (
-    (
-        re.compile(r"roberta|bart|t5|xlm|camembert|longformer", re.IGNORECASE),
-        {"<s>", "</s>", "<pad>", "<unk>", "<mask>"},
-    ),
-    (
-        re.compile(r"bert|electra|mpnet|funnel", re.IGNORECASE),
-        {"[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"},
-    ),
-    (
-        re.compile(r"llama-?2|mistral|gemma|bloom|opt-", re.IGNORECASE),
-        {"<s>", "</s>", "<unk>", "<pad>", "<bos>", "<eos>"},
-    ),
-)
-"""Families of models with special tokens that their vocabulary has from the start."""
+def _has_room(source: Source, loaded: ast.Call, written: set[str]) -> bool:
+    """Whether the model's table has rows to spare for as many tokens."""
+    first = argument(loaded, "pretrained_model_name_or_path", 0)
+    names = texts(source, first) if first is not None else ()
+    spare = [rows for name in names for family, rows in SPARE_ROWS if family.search(name)]
+    return bool(written) and len(spare) == len(names) > 0 and len(written) <= min(spare)
 
 
-def _in_vocabulary(source: Source, tokenizer: ast.AST | None, tokens: ast.AST) -> bool:
-    """Whether every token written out is one that the model's family has already."""
-    written = {
+def _written(source: Source, tokens: ast.AST) -> set[str]:
+    """The tokens that are written out."""
+    return {
         node.value
         for origin in source.flow.origins(tokens)
         for node in ast.walk(_values(origin.node))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
+
+
+def _in_vocabulary(source: Source, tokenizer: ast.AST, written: set[str]) -> bool:
+    """Whether every token written out is one that the model's family has already."""
     names = {
         text
-        for origin in (source.flow.origins(tokenizer) if tokenizer is not None else ())
+        for origin in source.flow.origins(tokenizer)
         if isinstance(origin.node, ast.Call) and origin.node.args
         for text in texts(source, origin.node.args[0])
     }
     return bool(written) and (
-        written <= _ENDS
+        written <= ENDS
         or any(
-            written <= known and any(map(family.search, names)) for family, known in _SPECIAL_TOKENS
+            written <= known and any(map(family.search, names)) for family, known in SPECIAL_TOKENS
         )
     )
 
@@ -182,9 +202,7 @@ def _before(source: Source, resize: ast.Call, added: ast.Call) -> bool:
     )
 
 
-def _is_tokenizer(source: Source, node: ast.AST | None) -> bool:
-    if node is None:
-        return False
+def _is_tokenizer(source: Source, node: ast.AST) -> bool:
     origins = source.flow.origins(node)
     loaded = any(
         isinstance(o.node, ast.Call) and "okeniz" in (source.qualname(o.node.func) or "")
@@ -237,12 +255,11 @@ def check_functional(source: Source, call: ast.Call) -> Iterator[Finding]:
         yield from _beyond(source, call, rows[0])
 
 
-@RULE.on_call("from_pretrained")
-def check_pretrained(source: Source, loaded: ast.Call) -> Iterator[Finding]:
+def _called_with(source: Source, loaded: ast.Call) -> Iterator[Finding]:
     """A published model called with ids known to go beyond its table."""
     first = loaded.args[0] if loaded.args else None
     name = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
-    rows = _VOCABULARIES.get(name.rsplit("/", 1)[-1])
+    rows = ROWS.get(name.rsplit("/", 1)[-1])
     if rows is None or not _MODEL.search(source.qualname(loaded.func) or ""):
         return
     for call in source.nodes.get(ast.Call, ()):
