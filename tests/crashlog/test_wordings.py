@@ -112,6 +112,7 @@ MESSAGES = [
     ("zsh: killed     python3 train.py", "killed", {}),
     ("Killed: 9", "killed", {}),
     ("OSError: [Errno 12] 无法分配内存", "host-oom", {}),
+    ("RuntimeError: CUDA out of memory occurred when warming up sampler with 512 dummy requests. Please try lowering", "bare-oom", {"sequences": 512}),
     ("RuntimeError: unable to mmap 4096 bytes from file </data/a.bin>: Невозможно выделить память (12)", "host-oom", {"requested": 4096}),
     ("RuntimeError: unable to open shared memory object </torch_77_2> in read-write mode: 设备上没有空间 (28)", "shm-full", {}),
     ("RuntimeError: DataLoader worker (pid 77) is killed by signal: 已杀死. ", "host-oom", {}),

@@ -336,6 +336,16 @@ def test_a_validation_without_figures_is_named_too():
     assert "torch.no_grad()" in " ".join(verdict(case, "true-capacity").notes)
 
 
+@pytest.mark.parametrize("figures", [True, False])
+def test_the_warm_up_of_vllms_sampler_is_named(figures: bool):
+    wrapped = "RuntimeError: CUDA out of memory occurred when warming up sampler with 512 dummy requests. Please try lowering `max_num_seqs`"
+    full = message(requested=1, total=24, free=0.1, allocated=22.5, unallocated=0.1).oom
+    assert full is not None
+    case = text_case(f"{full.text if figures else ''}\n{wrapped}")
+    assert leading(case) == ("true-capacity" if figures else "undecided")
+    assert "lower max_num_seqs" in " ".join(verdict(case, "true-capacity").notes)
+
+
 DESKTOP = """
 |    {device}   N/A  N/A      1047      G   /usr/lib/xorg/Xorg                {first}MiB |
 |    {device}   N/A  N/A      5637      {kind}   /usr/bin/gnome-shell              261MiB |

@@ -56,6 +56,14 @@ def test_two_figures_of_a_line_are_told_apart():
     assert leading(log(line, list(range(9_000, 22_000, 250)))) == "leak"
 
 
+def test_figures_in_bytes_are_read_as_such():
+    printed = "\n".join(f"memory allocated: {n << 28}\nbatch {n}" for n in range(20, 80))
+    assert FULL is not None
+    case = text_case(f"{printed}\ntorch.OutOfMemoryError: {FULL.text}")
+    assert leading(case) == "leak"
+    assert "from 5.00 GiB to 19.75 GiB" in verdict(case, "leak").summary
+
+
 def test_host_memory_is_not_mistaken_for_the_devices():
     line = "step {n} host rss: {mib} MiB"
     assert leading(log(line, list(range(9_000, 22_000, 250)))) == "true-capacity"

@@ -38,6 +38,7 @@ _SIGNS: dict[str, tuple[tuple[str, ...], str]] = {
         ("load_from_checkpoint", "load_state_dict", "torch.load(", "load_file(", "load_checkpoint"),
         r"load_from_checkpoint|load_state_dict|torch\.load\(|load_file\(|load_checkpoint",
     ),
+    "sampler-warmup": (("warming up sampler",), r"warming up sampler with \d+ dummy requests"),
     "state-dict-gather": (("Failed to clone() tensor",), r"Failed to clone\(\) tensor with name"),
     "pin-memory": (("pin_memory",), r"pin_memory"),
     "spawn": (("spawn",), r"spawn_main|multiprocessing[\\/]spawn\.py"),

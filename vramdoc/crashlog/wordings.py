@@ -53,6 +53,7 @@ _DEVICE_OOM = (
     _w("bare-oom", "cuda-error", "out of memory", r"(?:CUDA|HIP)(?: driver)? error: out of memory"),
     _w("bare-oom", "runtime-2", "out of memory", r"cuda runtime error \(2\) ?: out of memory"),
     _w("bare-oom", "class-only", "out of memory", r"(?:CUDA|HIP|XPU) out of memory(?!\.?\s*(?:\\n)?\s*(?:Tried|Allocation was))"),
+    _w("bare-oom", "vllm-warmup", "warming up sampler", r"(?:CUDA|HIP|XPU) out of memory occurred when warming up sampler with (?P<sequences>\d+) dummy requests"),
     _w("bare-oom", "constant", "MEMORY", r"\bCUDA_ERROR_OUT_OF_MEMORY\b"),
     _w("bare-oom", "constant", "hipErrorOutOfMemory"),
     _w("bare-oom", "constant", "cudaErrorMemoryAllocation"),

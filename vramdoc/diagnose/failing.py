@@ -100,6 +100,8 @@ def _bare_sentence(bare: Incident) -> str:
             f"NCCL asked the driver for{asked} for its communication buffers and got none. They lie outside PyTorch's pool, so what the pool keeps idle "
             "counts as used for it. The text prints no figures of the device."
         )
+    if bare.wording == "vllm-warmup":
+        return "This is vLLM's own message in place of torch's, whose figures stand above it in the whole log: the device is full once weights and KV cache are in place."
     if bare.wording in _OTHER_FRAMEWORKS:
         return f"{_OTHER_FRAMEWORKS[bare.wording]}'s own allocator ran out of the device's memory. What it holds can be read from that framework only; beside a PyTorch process it often owns most of the device from the start."
     return "The device's memory ran out, but this wording prints no figures: it comes from the driver, often while a CUDA context or a library starts."

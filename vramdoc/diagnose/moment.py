@@ -26,6 +26,10 @@ def moment(log: CrashLog) -> Iterator[str]:
             return
 
 
+def _warms_the_sampler(log: CrashLog) -> bool:
+    return "sampler-warmup" in log.signs
+
+
 def _gathers(log: CrashLog) -> bool:
     in_frames = any(_GATHERS.search(f"{file} {function}") for file, _, function in log.frames)
     return in_frames or "state-dict-gather" in log.signs
@@ -63,6 +67,7 @@ def _functions(log: CrashLog) -> str:
 
 
 _MOMENTS: tuple[tuple[Callable[[CrashLog], bool], str], ...] = (
+    (_warms_the_sampler, "It fails in vLLM's warm-up of the sampler, after the KV cache has taken its share: as many requests as max_num_seqs allows are sampled at once, so lower max_num_seqs or gpu_memory_utilization."),
     (_gathers, "It fails while FSDP gathers the whole state dict on the device: offload it to the CPU as it is gathered (FullStateDictConfig(offload_to_cpu=True, rank0_only=True)), or save sharded."),
     (_makes_optimizer_state, "It fails while the optimizer makes its state, which happens in the first step only: Adam keeps two tensors of the parameters' size, 8 bytes a parameter in fp32."),
     (_steps_in_foreach, "It fails inside the optimizer's foreach form, which makes temporaries of the parameters' size: foreach=False or fused=True needs less (torch.optim documentation)."),
