@@ -65,11 +65,11 @@ def seconds(way: str, loop: str, gpu: str, folder: Path) -> float:
         environment = choose_device(gpu).environment(os.environ)
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
         return float(done.stdout)
-    recording, code = record_command(argv, gpu=gpu, root=folder / ".vramdoc", capture_output=True)
-    assert recording is not None
-    assert code == 0
-    assert recording.output_path is not None
-    return float(recording.output_path.read_text(encoding="utf-8"))
+    ended = record_command(argv, gpu=gpu, root=folder / ".vramdoc", capture_output=True)
+    assert ended.recording is not None
+    assert ended.code == 0
+    assert ended.recording.output_path is not None
+    return float(ended.recording.output_path.read_text(encoding="utf-8"))
 
 
 def main() -> None:
