@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "device.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". Shared memory in KiB. */
