@@ -160,6 +160,23 @@ class Flow(Reaching):
         inits = self.source.definitions.get("__init__", ()) if owner is not None else ()
         return [function for function in inits if self.source.parents[function] is owner]
 
+    def applied(self, call: ast.Call) -> ast.Call:
+        """``call`` with what ``functools.partial`` had given its callee before."""
+        if not isinstance(call.func, ast.Name):
+            return call
+        made = [o.node for o in self.origins(call.func)]
+        if len(made) != 1 or not isinstance(made[0], ast.Call) or not made[0].args:
+            return call
+        partial = made[0]
+        if self.source.qualname(partial.func) != "functools.partial":
+            return call
+        whole = ast.Call(
+            partial.args[0],
+            [*partial.args[1:], *call.args],
+            [*call.keywords, *partial.keywords],
+        )
+        return ast.copy_location(whole, call)
+
     def methods(self, call: ast.Call) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         """The methods that ``call`` enters, where its receiver was made from a class of this file."""
         callee = call.func

@@ -31,7 +31,7 @@ _MODULE_METHODS = (
 )
 _MODULE_NAME = re.compile(
     r"(^|_)(model|net|network|module|encoder|decoder|generator|discriminator|backbone|unet|vae|transformer|classifier|critic|actor|policy"
-    r"|student|teacher|lm|llm|resnet\d*|vit|clip|bert|gpt\d?|nn)$",
+    r"|student|teacher|rnn|lstm|gru|cnn|mlp|autoencoder|detector|regressor|lm|llm|resnet\d*|vit|clip|bert|gpt\d?|nn)$",
     re.IGNORECASE,
 )
 _VERB = re.compile(

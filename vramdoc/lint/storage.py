@@ -238,6 +238,7 @@ def _made(source: Source, root: ast.AST) -> Storage:
     if not isinstance(root, ast.Call):
         computed = isinstance(root, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript))
         return Storage(Owner.TORCH if computed else Owner.UNKNOWN, "", root)
+    root = source.flow.applied(root)
     name = _maker(source, root)
     method = root.func.attr if isinstance(root.func, ast.Attribute) else ""
     size = numel(source, root)

@@ -40,16 +40,15 @@ ENDS = frozenset(
 """What texts begin and end with in most vocabularies: written out, it is a token that the author knows to be there."""
 SPECIAL_TOKENS = (
     (
-        re.compile(r"roberta|bart|t5|xlm|camembert|longformer", re.IGNORECASE),
+        re.compile(r"roberta|bart|xlm|camembert|longformer", re.IGNORECASE),
         {"<s>", "</s>", "<pad>", "<unk>", "<mask>"},
     ),
     (
         re.compile(r"bert|electra|mpnet|funnel", re.IGNORECASE),
         {"[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"},
     ),
-    (
-        re.compile(r"llama-?2|mistral|gemma|bloom|opt-", re.IGNORECASE),
-        {"<s>", "</s>", "<unk>", "<pad>", "<bos>", "<eos>"},
-    ),
+    (re.compile(r"t5", re.IGNORECASE), {"</s>", "<pad>", "<unk>"}),
+    (re.compile(r"bloom|opt-", re.IGNORECASE), {"<s>", "</s>", "<pad>", "<unk>"}),
+    (re.compile(r"gemma", re.IGNORECASE), {"<pad>", "<eos>", "<bos>", "<unk>"}),
 )
-"""Families of models with special tokens that their vocabulary has from the start."""
+"""Families of models with special tokens that their vocabulary has from the start. Llama 2 and Mistral have no token for padding."""

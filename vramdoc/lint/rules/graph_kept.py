@@ -13,7 +13,7 @@ from vramdoc.lint.gradients import Graph, enclosing, gradients_off, graph_of, is
 from vramdoc.lint.growth import is_join
 from vramdoc.lint.literals import flag
 from vramdoc.lint.rule import Example, Finding, Rule, at
-from vramdoc.lint.source import LOOPS, Source, last_name
+from vramdoc.lint.source import DEFINITIONS, LOOPS, Source, last_name
 from vramdoc.lint.violation import Level
 
 RULE = Rule(
@@ -263,11 +263,24 @@ def _outlives(source: Source, graph: Graph, node: ast.AST, kept: ast.AST) -> boo
         and not _bound_in(source, kept, enclosing(source, node))
     ):
         return True
+    if _comes_from_outside(source, node, kept):
+        return True
     for loop in source.loops(node):
         consumed = any(source.within(call, loop) for call in graph.calls) or not graph.calls
         if consumed and not _bound_in(source, kept, loop):
             return True
     return False
+
+
+def _comes_from_outside(source: Source, node: ast.AST, kept: ast.AST) -> bool:
+    """Whether a function that runs backward puts it into a list of its caller's, or of the scope around it."""
+    function = enclosing(source, node)
+    return (
+        isinstance(kept, ast.Name)
+        and isinstance(kept.ctx, ast.Load)  # put into, and not itself given a new value here
+        and isinstance(function, DEFINITIONS)
+        and kept.id not in source.flow.bindings.get(function, ())
+    )
 
 
 def _bound_in(source: Source, kept: ast.AST, region: ast.AST) -> bool:
