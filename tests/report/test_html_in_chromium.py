@@ -150,6 +150,30 @@ def test_keys_move_zoom_and_choose(page: Page, show: Show) -> None:
     assert "address" in page.element("#block").text
 
 
+def test_curves_run_across_the_whole_chart_wherever_one_looks(page: Page, show: Show) -> None:
+    """Zoomed in, then sent to another moment, the rows between two events are drawn from edge to edge."""
+    drawn = """
+        const c = document.querySelector('#timeline canvas'), x = c.getContext('2d');
+        const ink = getComputedStyle(document.documentElement).getPropertyValue('--reserved').trim();
+        const [r, g, b] = [1, 3, 5].map((i) => parseInt(ink.slice(i, i + 2), 16));
+        const left = Math.ceil(84 * devicePixelRatio) + 8, right = c.width - 40;
+        let inked = 0;
+        for (let column = left; column < right; column++) {
+          const pixels = x.getImageData(column, 0, 1, c.height - 60 * devicePixelRatio).data;
+          for (let i = 0; i < pixels.length; i += 4)
+            if (Math.abs(pixels[i] - r) + Math.abs(pixels[i + 1] - g) + Math.abs(pixels[i + 2] - b) < 60 && pixels[i + 3] > 200) { inked++; break; }
+        }
+        return inked / (right - left)"""
+    show(stepping())
+    page.keys("#timeline", Keys.END)
+    for _ in range(6):
+        page.keys("#timeline", "+")
+    page.keys("#timeline", "p")
+    for _ in range(4):
+        page.keys("#timeline", Keys.ARROW_LEFT)
+    page.until(f"return (() => {{{drawn}}})() > 0.9")
+
+
 def test_everything_that_can_be_used_can_be_reached_by_tab(page: Page, show: Show) -> None:
     show(stepping())
     reached = set()

@@ -45,14 +45,14 @@ function mark(plot, event, colour, label, dash) {
 
 function timeline(host, recording, page) {
   const levels = recording.levels, end = recording.events - 1;
-  let whole = true;
+  let whole = true, shown = null;
   const axis = () => ({ stroke: css("--text"), grid: { stroke: css("--grid") }, ticks: { stroke: css("--grid") } });
   const plot = new uPlot({
     width: host.clientWidth, height: 260,
     cursor: { drag: { x: true, y: false }, points: { show: false } },
     scales: { x: { time: false }, y: { range: (_, low, high) => [0, (high || 1) * 1.18] } },
     axes: [
-      { ...axis(), label: "event" },
+      { ...axis(), label: "event", space: 90 },
       { ...axis(), size: 84, incrs: Array.from({ length: 36 }, (_, i) => 2 ** (i + 9)), values: (_, ticks) => ticks.map(size) },
     ],
     series: [
@@ -64,12 +64,13 @@ function timeline(host, recording, page) {
     ],
     hooks: {
       setScale: [(u, key) => {
-        if (key !== "x" || !u.scales.x.max) return;
         const { min, max } = u.scales.x;
+        if (key !== "x" || !max || shown === `${min} ${max}`) return;
+        shown = `${min} ${max}`;
         whole = min <= -1 && max >= end;
         host.dataset.from = Math.round(min); host.dataset.to = Math.round(max);
-        u.setData(windowed(levels, min, max), false);
-        u.setScale("y", { min: 0, max: 1 }); // its range function has the last word
+        // Not here: uPlot is setting scales and would draw the new rows by the old ones' numbers.
+        queueMicrotask(() => u.batch(() => { u.setData(windowed(levels, min, max), false); u.setScale("x", { min, max }); }));
       }],
       draw: [(u) => {
         let free = -Infinity; // where the next phase's name has room
