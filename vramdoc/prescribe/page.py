@@ -6,6 +6,8 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import Any
 
+from vramdoc.printable import one_line, printable
+
 _FENCES = {"kubernetes": "yaml", "cmd": "bat"}
 """Names of languages in Markdown, where ours differ."""
 
@@ -57,15 +59,15 @@ class Page:
         return "\n\n".join(parts) + "\n"
 
     def render(self, *, width: int = 80, colour: bool = False) -> str:
-        """Text for a terminal of ``width`` columns."""
+        """Text for a terminal of ``width`` columns. A config string is foreign text: nothing in it may steer the terminal."""
         bold, plain = ("\x1b[1m", "\x1b[0m") if colour else ("", "")
         head = f"{self.id}: {self.title}" if self.id else self.title
-        lines = [f"{bold}{head}{plain}"]
+        lines = [f"{bold}{one_line(head)}{plain}"]
         for section in self.sections:
             lines += ["", f"{bold}{section.heading}{plain}"]
             if section.text:
                 lines += textwrap.wrap(
-                    section.text,
+                    printable(section.text),
                     width - 2,
                     initial_indent="  ",
                     subsequent_indent="  ",
@@ -73,7 +75,7 @@ class Page:
                 )
             for item in section.items:
                 lines += textwrap.wrap(
-                    item, width - 4, initial_indent="  - ", subsequent_indent="    "
+                    printable(item), width - 4, initial_indent="  - ", subsequent_indent="    "
                 )
             lines += [f"    {line}".rstrip() for line in section.code.splitlines()]
         return "\n".join(lines)
