@@ -69,6 +69,8 @@ CONFIRMED = [
     ("foreign-process", text_case("ValueError: Free memory on device (2.50/23.60 GiB) on startup is less than desired GPU memory utilization (0.9, 21.24 GiB)."), "before this engine"),
     ("foreign-process", text_case("Error in memory profiling. Initial free memory 20.10 GiB, current free memory 22.00 GiB."), "another process"),
     ("memory-limit", message(requested=0.1, total=48, free=23, allowed=24, allocated=23.5, unallocated=0.45), "not permitted"),
+    ("memory-limit", text_case("[HAMI-core ERROR (pid:7 thread=9 allocator.c:53)]: Device 0 OOM 3221225472 / 2147483648\nRuntimeError: CUDA error: unrecognized error code"), "HAMi allows 2.00 GiB, and this request would have made it 3.00 GiB"),
+    ("host-oom", text_case("failed to alloc 4096 bytes on host: CUDA_ERROR_OUT_OF_MEMORY: out of memory"), "Page-locked"),
     ("memory-limit", text_case("CUDA out of memory. Allocation was preemptively rejected because it would exceed per_process_memory_fraction limit. Requested size: 96.00 MiB"), "96.00 MiB"),
     ("memory-limit", text_case("torch.OutOfMemoryError: XPU out of memory. Tried to allocate 5.00 GiB. GPU 0 has a total capacity of 15.11 GiB. Of the allocated memory 1.00 GiB is allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated. Please use `empty_cache` to release."), "single allocation"),
     ("memory-limit", text_case("ValueError: Free memory on device (22.60/23.60 GiB) on startup is less than desired GPU memory utilization (0.98, 23.13 GiB)."), "context and desktop"),
@@ -394,6 +396,14 @@ def test_a_long_talk_does_not_explain_what_others_hold():
     assert oom is not None
     case = text_case(f"After a few messages it always runs out of memory.\n{oom.text}")
     assert leading(case) == "foreign-process"
+
+
+def test_an_account_below_zero_is_no_limit():
+    case = text_case(
+        f"[HAMI-core ERROR (pid:7 thread=9 allocator.c:53)]: Device 0 OOM {2**64 - 4096} / 2147483648"
+    )
+    assert leading(case) == "undecided"
+    assert "wrapped around" in verdict(case, "memory-limit").summary
 
 
 def test_reported_growth_without_a_failure_decides_nothing():

@@ -19,6 +19,7 @@ _SIGNS: dict[str, tuple[tuple[str, ...], str]] = {
     "vllm": (("vllm", "vLLM", "VLLM", "Vllm", "EngineCore"), r"\b(?:vllm|vLLM|VLLM|Vllm)|EngineCore"),
     "sglang": (("sglang",), r"\bsglang\b"),
     "tgi": (("text_generation_", "warmup model"), r"text_generation_(?:server|launcher)|Unable to warmup model"),
+    "vgpu": (("HAMI-core", "4pdvGPU"), r"HAMI-core|4pdvGPU"),
     "deepspeed": (("deepspeed", "launch.py:"), r"\bdeepspeed\b|\[launch\.py:\d+"),
     "fsdp": (("fsdp", "FSDP", "FullyShardedDataParallel", "_flat_param"), r"\b(?:fsdp|FSDP)\b|FullyShardedDataParallel|_flat_param"),
     "distributed": (("distributed", "torchrun", "ProcessGroupNCCL"), r"torch[\\/]distributed[\\/]|torchrun|ProcessGroupNCCL"),

@@ -205,6 +205,7 @@ CONDITIONS: Mapping[str, Callable[[Circumstances], bool]] = {
     "cuda": lambda c: c.backend in {"cuda", "async"},
     "mps": lambda c: c.backend == "mps",
     "xpu": lambda c: c.backend == "xpu",
+    "whole-gpu": lambda c: "vgpu" not in c.signs,
     "fraction": lambda c: c.has_limit and c.backend == "cuda",
     "large-segments": lambda c: c.oldest_release is not None and c.oldest_release >= (2, 11),
     "too-large": lambda c: c.is_too_large,

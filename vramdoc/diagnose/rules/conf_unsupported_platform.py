@@ -25,7 +25,7 @@ _TEXTS = {
         Severity.WARNING,
     ),
     "pidfd": (
-        "CUDA tensors from expandable segments can be shared between processes only on a kernel that has the pidfd_open system call (Linux 5.3 or later); this one is too old. This is no out-of-memory error.",
+        "CUDA tensors from expandable segments can be shared between processes only on a kernel that has the system calls pidfd_open (Linux 5.3 or later) and pidfd_getfd (5.6 or later); this one is too old. This is no out-of-memory error.",
         "Switch expandable_segments off in the process that exports the tensors, before it allocates them: a later _set_allocator_settings does not convert segments that exist.",
         Severity.ERROR,
     ),

@@ -30,6 +30,7 @@ CROWDED = 80.0
 _OTHER_FAILURES = (
     *NUMBERED,
     "bare-oom",
+    "vgpu-limit",
     "cublas",
     "device-assert",
     "resize",
@@ -119,6 +120,13 @@ def _said(log: CrashLog, said: Incident) -> Verdict:
             ),
             evidence,
             notes=["Reduce num_workers, or enlarge the page file."],
+        )
+    if said.wording == "pinned":
+        return confirmed(
+            ID,
+            "Page-locked (pinned) host memory could not be had: the CUDA error is about the host's memory, not the GPU's.",
+            evidence,
+            notes=["WSL2 caps pinned memory; a container's memlock limit does so too."],
         )
     return confirmed(
         ID, "Host memory (RAM) ran out, not the GPU's.", evidence, notes=list(_pinned(log))

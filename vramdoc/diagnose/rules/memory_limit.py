@@ -15,6 +15,9 @@ ID = "memory-limit"
 XPU_SINGLE_ALLOCATION = 4 * GIB
 """Intel's runtime refuses single allocations from 4 GiB on unless relaxed limits are on (intel-extension-for-pytorch#325)."""
 
+NO_ACCOUNT = 1 << 62
+"""More than this is a difference below zero in an unsigned counter."""
+
 
 def judge(case: Case) -> Verdict:
     """Confirm when a fraction, a watermark or a single-allocation ceiling binds."""
@@ -27,7 +30,9 @@ def judge(case: Case) -> Verdict:
             [quote(refused)],
         )
     if found is None:
-        return _mps_buffer(case) or _engine_budget(case) or without_figures(ID, case)
+        return (
+            _share(case) or _mps_buffer(case) or _engine_budget(case) or without_figures(ID, case)
+        )
     backend = case.oom.extra.get("backend") if case.oom is not None else None
     if backend is not None and backend.value == "mps":
         return _mps(case, found)
@@ -45,6 +50,33 @@ def judge(case: Case) -> Verdict:
             figures(case, found),
         )
     return ruled_out(ID, "The device itself was full; no limit is printed.")
+
+
+def _share(case: Case) -> Verdict | None:
+    """A library that cuts a GPU into shares (HAMi) refuses before the driver is asked."""
+    refused = case.crash.first("vgpu-limit") if case.crash is not None else None
+    if refused is None:
+        return None
+    wanted, limit = refused.readings["wanted"], refused.readings["limit"]
+    if int(wanted.value) > NO_ACCOUNT:
+        return undecided(
+            ID,
+            f"HAMi refuses, but its own account of this process ({wanted.value} bytes in use) is below zero and wrapped around: what is in use cannot be told from it (HAMi#1181).",
+            ["nvidia-smi on the host, and the same run after the container was made anew"],
+            evidence=[quote(refused)],
+        )
+    return confirmed(
+        ID,
+        f"The container's share of the GPU is used up: HAMi allows {size(int(limit.value))}, and this request would have made it {size(int(wanted.value))}. "
+        "The driver was not asked; the GPU itself may have room. What CUDA reports behind it is this refusal.",
+        [
+            quote(refused),
+            derived("with_this_request", int(wanted.value), "the first figure of the message"),
+            derived("allowed_share", int(limit.value), "the second figure of the message"),
+        ],
+        explains=int(wanted.value) - int(limit.value),
+        notes=["Ask for a larger share (nvidia.com/gpumem), or keep less alive at once."],
+    )
 
 
 def _confirmed(case: Case, found: Shortage) -> Verdict:

@@ -153,7 +153,7 @@ ALLOCATOR_SETTINGS: tuple[Remedy, ...] = (
         verify="probe: torch.cuda.get_per_process_memory_fraction() (torch 2.6 and newer)",
         python="# instead of a smaller fraction, before anything is allocated\ntorch.cuda.set_per_process_memory_fraction(1.0)",
         workload_change={"memory_fraction": 1.0},
-        needs=("cuda",),
+        needs=("cuda", "whole-gpu"),
     ),
     Remedy(
         id="RX-MPSLIMIT",
