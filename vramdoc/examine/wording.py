@@ -109,7 +109,7 @@ def _healthy(facts: Sequence[Fact], case: Case) -> str:
     sentence = f"It fits: peak reserved memory is {format_bytes(reserved)} {room}."
     free = values.get("driver_free_least")
     if isinstance(free, int):
-        sentence += f" At the tightest phase end {format_bytes(free)} were free at the driver."
+        sentence += f" At the end of every phase the driver had at least {format_bytes(free)} free."
     return sentence
 
 

@@ -219,7 +219,7 @@ def _surroundings(report: Report) -> str:
             "held by",
             "; ".join(f"{line} {held}" for line, held, _ in words.holder_rows(report.case)[:3]),
         ),
-        ("target", f"{report.target_name} ({report.target_kind})"),
+        ("target", words.target(report)),
     ]
     lines = [f"- {name}: {code(value)}" for name, value in rows if value]
     lines += [f"- note: {text(note)}" for note in report.notes]

@@ -103,6 +103,12 @@ class Screen:
         for block in blocks:
             self._console.print(Padding(block, (0, 0, 0, indent)) if indent else block)
 
+    def put_item(self, *parts: tuple[str, str]) -> None:
+        """Write one item of a list, its further lines under its first word."""
+        item = Table.grid(padding=(0, 1, 0, 0))
+        item.add_row(Text("-", "dim"), self.styled(*parts))
+        self.put(item)
+
     def put_verbatim(self, text: str) -> None:
         """Write lines that are to be pasted: never broken, never indented (Python would not take them)."""
         for line in text.rstrip("\n").split("\n"):
@@ -143,7 +149,7 @@ def _headline(screen: Screen, report: Report) -> None:
     else:
         grave = any(v.severity is Severity.ERROR for v in report.confirmed)
         mark, style = ("✗", "red") if grave else ("!", "yellow")
-    about = (f"{report.target_name} ({report.target_kind})", words.sureness(report))
+    about = (words.target(report), words.sureness(report))
     title = screen.styled(
         (f"{mark} {words.outcome(report).upper()}", f"bold {style}"),
         (f"  {', '.join(filter(None, about))}", "dim"),
@@ -157,7 +163,7 @@ def _remarks(screen: Screen, report: Report) -> None:
         return
     notes = report.leading.notes
     for sentence in notes[:REMARKS]:
-        screen.put(screen.styled(("- ", "dim"), (sentence, "")))
+        screen.put_item((sentence, ""))
     if len(notes) > REMARKS:
         screen.put(screen.styled((f"  and {len(notes) - REMARKS} more with -v", "dim")))
 
@@ -197,7 +203,12 @@ def _deciders(screen: Screen, report: Report) -> None:
     if found:
         screen.put("", screen.styled(("WHAT WOULD DECIDE IT", "bold")))
     for missing, ids in found:
-        screen.put(screen.styled((f"- {missing}", "yellow"), (f" ({', '.join(ids)})", "dim")))
+        screen.put_item((missing, "yellow"), (f" ({_some(ids)})", "dim"))
+
+
+def _some(ids: Sequence[str]) -> str:
+    """All of a few; of many the first two, and how many more."""
+    return ", ".join(ids) if len(ids) < 4 else f"{', '.join(ids[:2])} and {len(ids) - 2} more"
 
 
 def _prescription(

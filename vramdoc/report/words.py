@@ -135,6 +135,12 @@ def outcome(report: Report) -> str:
     return title[:1].upper() + title[1:]
 
 
+def target(report: Report) -> str:
+    """What was looked at, and what it is: "crash.log (crash text)"."""
+    name = "standard input" if report.target_name == "-" else report.target_name
+    return f"{name} ({report.target_kind.replace('-', ' ')})"
+
+
 def is_bad(report: Report) -> bool:
     """Whether something was found."""
     return report.primary not in {HEALTHY, UNDECIDED}
