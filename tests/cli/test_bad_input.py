@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -116,3 +118,16 @@ def test_an_existing_report_is_not_overwritten_without_force(vramdoc, tmp_path: 
     assert report.read_text() == "mine"
     assert vramdoc("diagnose", text, "--report", report, "--force").returncode in {1, 3}
     assert report.read_text() != "mine"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk that a test can write to")
+def test_output_onto_a_full_disk_is_one_line_and_no_finding(tmp_path: Path) -> None:
+    (tmp_path / "crash.log").write_text("RuntimeError: CUDA error: out of memory\n")
+    command = [sys.executable, "-m", "vramdoc", "diagnose", "crash.log"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("vramdoc: the output cannot be written: No space left")
+    assert len(done.stderr.splitlines()) == 1

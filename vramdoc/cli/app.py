@@ -98,8 +98,10 @@ def run() -> None:
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        # The reader (`| head`) has gone: that is no error, and Python must not complain at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader (`| head`) has gone: that is no error.
+        from vramdoc.cli.terminal import leave_stdout
+
+        leave_stdout()
         sys.exit(ExitCode.HEALTHY)
 
 

@@ -60,13 +60,30 @@ def _can_draw(encoding: str) -> bool:
 
 
 def show(text: str) -> None:
-    """Write a rendered report to stdout, whatever its encoding."""
+    """Write a rendered report to stdout, whatever its encoding.
+
+    Raises:
+        BrokenPipeError: its reader has gone.
+        StorageProblem: stdout is a file on a full disk.
+    """
     stream = sys.stdout
     encoding = stream.encoding or "ascii"
-    stream.write(text.encode(encoding, "replace").decode(encoding))
-    if not text.endswith("\n"):
-        stream.write("\n")
-    stream.flush()
+    ended = text if text.endswith("\n") else f"{text}\n"
+    try:
+        stream.write(ended.encode(encoding, "replace").decode(encoding))
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        leave_stdout()
+        raise StorageProblem(
+            f"the output cannot be written: {error.strerror or error}", "free some space there"
+        ) from error
+
+
+def leave_stdout() -> None:
+    """Let what is still buffered go nowhere, so that Python does not complain about it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def say(sentence: str) -> None:
