@@ -121,8 +121,12 @@ def _named(source: Source, call: ast.Call) -> Iterator[Finding]:
     if "okeniz" not in (source.qualname(call.func) or ""):
         return
     named = [k.value for k in call.keywords if (k.arg or "") in _EXISTING]
-    if named and all(isinstance(value, ast.Constant) and value.value for value in named):
+    # "!" is a word of any vocabulary; a token made for the purpose is put into brackets.
+    if any(_BRACKETED.search(text) for value in named for text in texts(source, value)):
         yield from _added(source, call, call, ast.Tuple(elts=named, ctx=ast.Load()))
+
+
+_BRACKETED = re.compile(r"^(<.+>|\[.+\])$")
 
 
 def _added(
