@@ -112,6 +112,8 @@ MESSAGES = [
     ("zsh: killed     python3 train.py", "killed", {}),
     ("Killed: 9", "killed", {}),
     ("OSError: [Errno 12] 无法分配内存", "host-oom", {}),
+    ("was 12.49GB / 13.15GB (0.950003), which exceeds the memory usage threshold of 0.95. Ray killed this worker", "host-oom", {}),
+    ("RayOutOfMemoryError: More than 95% of the memory on node laptop-7 is used (11.8 / 12.3 GB).", "host-oom", {}),
     ("failed to alloc 4096 bytes on host: CUDA_ERROR_OUT_OF_MEMORY: out of memory", "host-oom", {"requested": 4096}),
     ("gpu_host_allocator.h:44] could not allocate pinned host memory of size: 8192", "host-oom", {"requested": 8192}),
     ("[HAMI-core ERROR (pid:7 thread=9 allocator.c:53)]: Device 0 OOM 2048 / 1024", "vgpu-limit", {"wanted": 2048, "limit": 1024}),

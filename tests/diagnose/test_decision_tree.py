@@ -94,6 +94,13 @@ def test_equal_request_and_free_bytes_are_no_contradiction():
     assert "equal within rounding" in said(case)
 
 
+def test_live_bytes_and_a_request_beyond_the_device_are_capacity_whoever_holds_the_rest():
+    figures = {"total": gib(16), "free": 0, "allocated": gib(9)}
+    beyond = text_case(async_backend(Numbers(requested=gib(7.5), **figures)))
+    within = text_case(async_backend(Numbers(requested=gib(6), **figures)))
+    assert (leading(beyond), leading(within)) == ("true-capacity", "undecided")
+
+
 def test_the_async_backend_without_room_is_capacity_and_with_unexplained_memory_undecided():
     full = text_case(
         async_backend(Numbers(requested=512 << 10, total=gib(15.99), free=0, allocated=gib(15.16)))

@@ -190,6 +190,8 @@ _HOST = (
     _w("host-oom", "kubernetes", "OOMKilled"),
     _w("host-oom", "ray", "memory pressure (OOM)", r"killed due to memory pressure \(OOM\)"),
     _w("host-oom", "ray", "node running low on memory", r"killed due to the node running low on memory"),
+    _w("host-oom", "ray", "memory usage threshold", r"exceeds the memory usage threshold of [\d.]+"),
+    _w("host-oom", "ray", "of the memory on node", r"More than \d+% of the memory on node \S{1,80} is used"),
     _w("host-oom", "slurm", "kill event", r"[Dd]etected \d+ oom[-_]kill event"),
     _w("host-oom", "slurm", "Out Of Memory", r"srun: error: [^\n:]{1,80}: tasks? [\d,-]+: Out Of Memory"),
     _w("host-oom", "worker-killed", "is killed by signal: ", rf"{_WORKER} is killed by signal: {any_of(KILLED)}"),

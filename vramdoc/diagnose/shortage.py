@@ -108,7 +108,7 @@ def shortage(case: Case) -> Shortage | None:
     if full and capturing(case) and not (sufficient.keys() - {"fragmentation"}):
         # Idle cache is not flushed during a capture, so it proves nothing; the request is the capture's own.
         sufficient = {"graph-private-pool": sums.requested}
-    is_plain = full and not sufficient and not _pool_is_unknown(sums)
+    is_plain = full and not sufficient and (_exceeds(sums) or not _pool_is_unknown(sums))
     if is_plain or situation in {Situation.TOO_LARGE, Situation.SPILLED}:
         sufficient["true-capacity"] = max(1, short - (sums.unallocated or 0))
     return Shortage(
@@ -225,6 +225,15 @@ def _held(sums: Balance, case: Case) -> dict[str, int]:
         captured = capturing(case) and own > sums.private_pools
         held["graph-private-pool" if captured else "non-pytorch-memory"] = own
     return {cause: size for cause, size in held.items() if size > 0}
+
+
+def _exceeds(sums: Balance) -> bool:
+    """Whether live bytes and the request are more than the device, whoever holds the rest of it."""
+    return (
+        sums.total is not None
+        and sums.allocated is not None
+        and sums.allocated + sums.requested > sums.total
+    )
 
 
 def _pool_is_unknown(sums: Balance) -> bool:
