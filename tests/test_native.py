@@ -161,6 +161,14 @@ def test_a_cache_that_cannot_be_written_is_named(library, tmp_path, place) -> No
         build(library, cache=cache)
 
 
+def test_a_user_without_a_home_gets_no_folder_named_tilde(library, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("vramdoc.native.user_cache_path", lambda _: Path("~/.cache/vramdoc"))
+    with pytest.raises(StorageProblem, match="no home"):
+        build(library)
+    assert not (tmp_path / "~").exists()
+
+
 def test_what_cannot_be_had_or_loaded_is_none(library, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("CC", str(tmp_path / "no-such-compiler"))

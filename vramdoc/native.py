@@ -69,7 +69,7 @@ def build(
         StorageProblem: the cache cannot be written.
         VramdocError: what ``library.generate`` raises.
     """
-    home = (cache or user_cache_path("vramdoc")) / library.name
+    home = (cache or cache_folder()) / library.name
     final = home / _key(library, environment) / library.file
     if final.is_file():
         return final
@@ -85,6 +85,18 @@ def build(
     except OSError as error:
         raise StorageProblem(f"cannot write the cache {home}: {error.strerror}") from error
     return final
+
+
+def cache_folder() -> Path:
+    """Where what can be made again is kept, of this user.
+
+    Raises:
+        StorageProblem: the user has no home, as in a container that runs under a number; ``~`` would become a folder here.
+    """
+    folder = user_cache_path("vramdoc")
+    if not folder.is_absolute():
+        raise StorageProblem("this user has no home folder for a cache", "set XDG_CACHE_HOME")
+    return folder
 
 
 @functools.cache

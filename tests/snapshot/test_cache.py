@@ -2,6 +2,7 @@
 
 import os
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -144,9 +145,16 @@ def test_a_form_that_is_used_counts_as_new(dump):
 
 
 def test_a_snapshot_that_lies_alone_is_kept_in_the_users_cache(dump, tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "user_cache_path", lambda name: tmp_path / name)
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path / "vramdoc")
     first = read_snapshot_cached(dump, worthwhile=0)
     (form,) = (tmp_path / "vramdoc" / "parsed").iterdir()
     assert os.name == "nt" or form.stat().st_mode & 0o077 == 0, "private, as a recording is"
     forbid_parsing(monkeypatch)
     assert_same(read_snapshot_cached(dump, worthwhile=0), first)
+
+
+def test_a_user_without_a_home_reads_without_a_cache(dump, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("vramdoc.native.user_cache_path", lambda _: Path("~/.cache/vramdoc"))
+    assert_same(read_snapshot_cached(dump, worthwhile=0), read_snapshot(dump))
+    assert not (tmp_path / "~").exists()

@@ -6,14 +6,13 @@ Without a C compiler, or off Linux, there is none, and the recording says so: th
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from vramdoc.errors import VramdocError
-from vramdoc.native import Library, build
+from vramdoc.native import Library, build, cache_folder
 
 _INSIDE = Path(__file__).parent / "inside"
 WATCH = Library(
@@ -28,19 +27,24 @@ WATCH = Library(
 
 def with_preload(environment: Mapping[str, str], *, cache: Path | None = None) -> dict[str, str]:
     """``environment`` with the library in front of whatever is preloaded already; unchanged where it cannot be had."""
-    library = build_preload(cache or user_cache_path("vramdoc"), environment)
+    library = build_preload(cache, environment)
     if library is None:
         return dict(environment)
     others = environment.get("LD_PRELOAD", "")
     return {**environment, "LD_PRELOAD": f"{library}:{others}" if others else str(library)}
 
 
-def build_preload(cache: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
+def build_preload(
+    cache: Path | None = None, environment: Mapping[str, str] = os.environ
+) -> Path | None:
     """The compiled library; None off Linux, without a compiler, or where the cache cannot be written."""
-    # LD_PRELOAD splits at spaces and colons.
-    if sys.platform != "linux" or any(character in str(cache) for character in " :"):
+    if sys.platform != "linux":
         return None
     try:
-        return build(WATCH, cache=cache, environment=environment)
+        home = cache or cache_folder()
+        # LD_PRELOAD splits at spaces and colons.
+        if re.search("[ :]", str(home)):
+            return None
+        return build(WATCH, cache=home, environment=environment)
     except VramdocError:
         return None

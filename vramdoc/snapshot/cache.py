@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from platformdirs import user_cache_path
 
-from vramdoc.errors import UnreadableInput
+from vramdoc.errors import StorageProblem, UnreadableInput
+from vramdoc.native import cache_folder
 from vramdoc.snapshot.model import Frame, SegmentInfo, Snapshot, StackTable, Trace
 from vramdoc.snapshot.reader import read_snapshot
 from vramdoc.snapshot.schema import snapshot_from_plain
@@ -73,9 +73,9 @@ def read_snapshot_cached(
         if path.stat().st_size < worthwhile:
             return read_snapshot(path)
         content = _digest(path)
-    except OSError:
-        return read_snapshot(path)  # which says what is wrong
-    home = user_cache_path("vramdoc") / "parsed" if folder is None else folder
+        home = cache_folder() / "parsed" if folder is None else folder
+    except (OSError, StorageProblem):
+        return read_snapshot(path)  # which says what is wrong with the file
     kept = home / f"{content}.v{FORMAT}.npz"
     with contextlib.suppress(*_NO_CACHE):
         snapshot = _load(kept)
