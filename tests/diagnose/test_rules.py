@@ -70,6 +70,7 @@ CONFIRMED = [
     ("foreign-process", text_case("Error in memory profiling. Initial free memory 20.10 GiB, current free memory 22.00 GiB."), "another process"),
     ("memory-limit", message(requested=0.1, total=48, free=23, allowed=24, allocated=23.5, unallocated=0.45), "not permitted"),
     ("memory-limit", text_case("[HAMI-core ERROR (pid:7 thread=9 allocator.c:53)]: Device 0 OOM 3221225472 / 2147483648\nRuntimeError: CUDA error: unrecognized error code"), "HAMi allows 2.00 GiB, and this request would have made it 3.00 GiB"),
+    ("host-oom", text_case("['python', 'train.py'] exits with return code = -7"), "df -h /dev/shm"),
     ("host-oom", text_case("failed to alloc 4096 bytes on host: CUDA_ERROR_OUT_OF_MEMORY: out of memory"), "Page-locked"),
     ("memory-limit", text_case("CUDA out of memory. Allocation was preemptively rejected because it would exceed per_process_memory_fraction limit. Requested size: 96.00 MiB"), "96.00 MiB"),
     ("memory-limit", text_case("torch.OutOfMemoryError: XPU out of memory. Tried to allocate 5.00 GiB. GPU 0 has a total capacity of 15.11 GiB. Of the allocated memory 1.00 GiB is allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated. Please use `empty_cache` to release."), "single allocation"),

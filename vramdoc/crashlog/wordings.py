@@ -169,6 +169,7 @@ _CONFIG = (
     _w("conf-renamed", "renamed", "PYTORCH_CUDA_ALLOC_CONF is deprecated", r"PYTORCH_CUDA_ALLOC_CONF is deprecated"),
 )  # fmt: skip
 
+_CODE = r"(?i:exit(?:ed|s)?(?: with)?(?: (?:error )?(?:return )?(?:code|status))?|exit_?code|return(?:ed)?[ _]?code|returned non-zero exit status)\s*[:=]?\s*\(?"
 _WORKER = r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\)"
 
 _HOST = (
@@ -176,7 +177,7 @@ _HOST = (
     _w("host-oom", "cpu-allocator", "Buy new RAM", r"not enough memory: you tried to allocate (?P<requested>\d+ ?[KMGT]?B)\. Buy new RAM"),
     _w("host-oom", "cpu-allocator", "DefaultCPUAllocator", r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)"),
     _w("host-oom", "numpy", "Unable to allocate", rf"Unable to allocate (?P<requested>{SIZE}) for an array with shape"),
-    _w("host-oom", "python", "MemoryError", r"^(?:\w+\.)*MemoryError\b"),
+    _w("host-oom", "python", "MemoryError", r"^(?:\w+\.)*MemoryError\b(?!: Cannot allocate write\+execute)"),
     _w("host-oom", "errno-12", "[Errno 12]"),
     _w("host-oom", "errno-12", "unable to mmap", r"unable to mmap (?P<requested>\d+ bytes) from file <[^>]{1,400}>: (?:Cannot allocate memory|[^()]{1,80} \(12\))"),
     _w("host-oom", "mmap", "tried to mmap", rf"unable to mmap memory: you tried to mmap (?P<requested>{SIZE})"),
@@ -192,6 +193,13 @@ _HOST = (
     _w("host-oom", "ray", "node running low on memory", r"killed due to the node running low on memory"),
     _w("host-oom", "ray", "memory usage threshold", r"exceeds the memory usage threshold of [\d.]+"),
     _w("host-oom", "ray", "of the memory on node", r"More than \d+% of the memory on node \S{1,80} is used"),
+    _w("host-oom", "kernel", "oom-kill:constraint=", r"oom-kill:constraint=CONSTRAINT_\w+"),
+    _w("host-oom", "systemd-oomd", "due to memory", r"(?:Killed|Marked) \S{1,300} (?:for killing )?due to memory (?:used|pressure)"),
+    _w("host-oom", "earlyoom", "earlyoom", r"earlyoom\S{0,12}: sending SIG(?:TERM|KILL) to process \d+"),
+    _w("host-oom", "pbs", "PBS: job killed", r"PBS: job killed: v?mem\b"),
+    _w("host-oom", "lsf", "TERM_MEMLIMIT"),
+    _w("host-oom", "notebook", "using all available RAM", r"crashed after using all available RAM"),
+    _w("host-oom", "notebook", "more memory than is available", r"notebook tried to allocate more memory than is available"),
     _w("host-oom", "slurm", "kill event", r"[Dd]etected \d+ oom[-_]kill event"),
     _w("host-oom", "slurm", "Out Of Memory", r"srun: error: [^\n:]{1,80}: tasks? [\d,-]+: Out Of Memory"),
     _w("host-oom", "worker-killed", "is killed by signal: ", rf"{_WORKER} is killed by signal: {any_of(KILLED)}"),
@@ -207,9 +215,12 @@ _HOST = (
     _w("shm-full", "shm-open", "unable to open shared memory object", r"unable to open shared memory object [^()]{0,200}?(?:No space left|Cannot allocate|\((?:12|28)\))"),
     *(_w("shm-full", "bus-error", word, told_by_a_shell(word)) for word in BUS_ERROR),
     _w("shm-full", "shm-write", "unable to write to file </torch_", r"unable to write to file </torch_"),
-    _w("killed", "exit-137", "137", r"(?i:exit(?:ed)?(?: with)?(?: (?:error )?(?:code|status))?|exit_?code|return(?:ed)?[ _]?code|returned non-zero exit status)\s*[:=]?\s*\(?137\b"),
-    _w("killed", "signal-9", "-9", r"(?:exit_?code|return(?:ed)?[ _]?code|exit(?:ed)? with (?:code|status)|exits with return code)\s*[:=]?\s*\(?-9\b"),
-    _w("killed", "sigkill", "SIGKILL", r"(?:Signal 9 \(SIGKILL\)|Signals\.SIGKILL|terminated by signal SIGKILL|received SIGKILL)"),
+    _w("shm-full", "sigbus", "135", rf"{_CODE}135\b"),
+    _w("shm-full", "sigbus", "-7", rf"{_CODE}-7\b"),
+    _w("shm-full", "sigbus", "ignal 7", r"[Ss]ignal 7(?: \(SIGBUS\)|\b(?=[^\n]{0,12}SIGBUS)|\))"),
+    _w("killed", "exit-137", "137", rf"{_CODE}137\b"),
+    _w("killed", "signal-9", "-9", rf"{_CODE}-9\b"),
+    _w("killed", "sigkill", "SIGKILL", r"(?:Signal 9 \(SIGKILL\)|Signals\.SIGKILL|terminated (?:by|with) signal SIGKILL|received SIGKILL)"),
     *(_w("killed", "shell", word, told_by_a_shell(word)) for word in KILLED),
     _w("killed", "shell", "zsh: killed"),
     _w("killed", "shell", " killed ", rf"^{BAR}?\[\d+\] +(?:[+-] +)?\d+ killed +\S"),

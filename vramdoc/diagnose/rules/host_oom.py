@@ -93,6 +93,17 @@ def judge(case: Case) -> Verdict:
 
 
 def _shared_memory(shared: Incident) -> Verdict:
+    if shared.wording in {"bus-error", "sigbus"}:
+        return confirmed(
+            ID,
+            "The process died of SIGBUS: it touched memory that nothing backs. Most often /dev/shm is full, which NCCL and DataLoader workers use (64 MB in a container by default); "
+            "else a mapped file was cut short, or its disk is full. It is not the GPU's memory.",
+            [quote(shared)],
+            confidence=Confidence.MEDIUM,
+            notes=[
+                "Look with df -h /dev/shm; give the container more (docker run --shm-size=8g, or --ipc=host)."
+            ],
+        )
     return confirmed(
         ID,
         "Shared memory (/dev/shm) is full, not the GPU's: DataLoader workers hand their batches over through it.",
