@@ -306,7 +306,7 @@ def _repeats(source: Source, call: ast.Call, grown: ast.expr) -> bool:
         fresh = any(
             not binding.augmented
             and source.within(binding.owner, loop)
-            and not source.within(call, binding.owner)
+            and (binding.owner is loop or not source.within(call, binding.owner))
             and not _joins(source, binding.value, results - {binding.key})
             and source.flow.is_certain(binding, grown)
             for binding in source.flow.reaching(grown)

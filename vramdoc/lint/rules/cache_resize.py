@@ -68,6 +68,9 @@ def check(source: Source, call: ast.Call) -> Iterator[Finding]:
     """Receivers that are a cache by name, and of several dimensions as far as the file tells."""
     target = receiver(call)
     key = key_of(target) if target is not None else None
+    sizes = dimensions(source, call.args)
+    if len(sizes) == 1 and isinstance(sizes[0], (ast.Call, ast.BinOp, ast.Constant)):
+        return  # a flat buffer, without positions and heads
     if target is None or key is None or not any(map(_names_a_cache, growth.roots(source, target))):
         return
     if all(_holds_rows(source, call, storage) for storage in storages(source, target)):

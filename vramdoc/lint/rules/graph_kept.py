@@ -13,7 +13,7 @@ from vramdoc.lint.gradients import Graph, enclosing, gradients_off, graph_of, is
 from vramdoc.lint.growth import is_join
 from vramdoc.lint.literals import flag
 from vramdoc.lint.rule import Example, Finding, Rule, at
-from vramdoc.lint.source import DEFINITIONS, LOOPS, Source, last_name
+from vramdoc.lint.source import DEFINITIONS, LOOPS, Source, last_name, receiver
 from vramdoc.lint.violation import Level
 
 RULE = Rule(
@@ -103,7 +103,7 @@ def train(net, batches, opt, crit):
     pattern=re.compile(
         r"\.backward\(|manual_backward\(|scale_loss\(|def (?:training_step|compute_loss)"
     ),
-    limits="Only where `backward` is called on it in the same function (or it is what `training_step` returns): elsewhere the graph may be needed.",
+    limits="What the loop resets now and then is a warning. Only where `backward` is called on it in the same function (or it is what `training_step` returns): elsewhere the graph may be needed.",
 )
 
 
@@ -241,10 +241,35 @@ def _judged(
     key = key_of(kept if not isinstance(kept, ast.Call) else kept.func)
     if key is None or _goes_backward(graph, kept) or not _outlives(source, graph, node, kept):
         return
+    if _starts_anew(source, node, kept):
+        yield at(
+            node,
+            f"{key} keeps the autograd graph of every step until it is reset; keep .item() or .detach() of it",
+            Level.WARNING,
+        )
+        return
     yield at(
         node,
         f"{key} keeps the autograd graph of every step, and with it the activations: memory grows each iteration; "
         "keep .item() or .detach() of it",
+    )
+
+
+def _starts_anew(source: Source, node: ast.expr | ast.stmt, kept: ast.AST) -> bool:
+    """Whether the loop resets what is kept now and then, so that it grows no further: every hundred steps, with the optimizer's step."""
+    key, loop = key_of(kept), next(source.loops(node), None)
+    if loop is None:
+        return False
+    reset = any(
+        binding.role is Role.VALUE
+        and not binding.augmented
+        and source.within(binding.owner, loop)
+        and not _accumulates(binding.value, key)
+        for binding in source.flow.reaching(kept)
+    )
+    return reset or any(
+        key_of(receiver(call) or call) == key and source.within(call, loop)
+        for call in source.calls_named("clear")
     )
 
 

@@ -115,6 +115,8 @@ def saliency(model, x):
     ),
     limits="Gradients switched off by a caller in another file are not seen.",
 )
+_LOSS = re.compile(r"crit(erion)?$|loss(_?f(n|ct|unc)?)?$", re.IGNORECASE)
+"""Modules without parameters, whose result has a graph only where the model's has."""
 _USES_GRADIENTS = ("backward", "requires_grad_", "manual_backward", "zero_grad")
 _OWN_FORWARD = frozenset({"forward", "__call__", "training_step", "compute_loss", "loss"})
 
@@ -136,7 +138,7 @@ def check(source: Source) -> Iterator[Finding]:
         assert isinstance(node, ast.Call)
         module = _module(node)
         key = key_of(module)
-        if key is None or (key not in evaluated and not named):
+        if key is None or (key not in evaluated and not named) or _LOSS.search(key):
             continue
         scope = enclosing(source, node)
         if (

@@ -231,9 +231,10 @@ _SMALL = frozenset({
 })  # fmt: skip
 
 
+_ASKS = re.compile(r"^_*(is|has|get|set|log|check)(_|$)")
+"""First words of functions that ask or tell something and compute nothing large: ``is_cpu``, ``log_failure``."""
+
+
 def _callee(call: ast.Call) -> str:
-    return (
-        last_name(call.func)
-        if isinstance(call.func, (ast.Name, ast.Attribute)) and last_name(call.func) not in _SMALL
-        else ""
-    )
+    name = last_name(call.func) if isinstance(call.func, (ast.Name, ast.Attribute)) else ""
+    return "" if name in _SMALL or _ASKS.search(name) else name
