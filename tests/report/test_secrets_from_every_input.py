@@ -24,6 +24,7 @@ from vramdoc.capacity.published import statement_markdown
 from vramdoc.capacity.request import CapacityRequest
 from vramdoc.capacity.statement import make_statement
 from vramdoc.checkpoint import read_checkpoint
+from vramdoc.cli.diagnose import reproducing_command
 from vramdoc.cli.publish import cleaned
 from vramdoc.examine.compare import CompareRequest, compare_configs
 from vramdoc.examine.comparison import difference
@@ -363,6 +364,25 @@ def test_no_capacity_statement_shows_a_secret(home: Path) -> None:
     assert not leaked(render_capacity_json(clean.plan, clean.statement.to_json()))
     assert not leaked(statement_markdown(clean.statement))
     assert leaked(statement_markdown(cleaned(answer, include_private=True).statement))
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("diagnose {home}/crash.log --report {home}/x.md", "vramdoc diagnose crash.log"),
+        ("diagnose {home}/rank0/s.pickle {home}/rank1/s.pickle", "vramdoc diagnose rank0/s.pickle rank1/s.pickle"),
+        ("diagnose --gpu 2GiB -- python {home}/t.py --data={home}/d.csv -n=1", "vramdoc diagnose --gpu 2GiB -- python t.py --data=d.csv -n=1"),
+    ],
+)  # fmt: skip
+def test_the_command_that_reproduces_a_report_names_no_folder(
+    typed: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = typed.format(home="/home/jdoewright/client-initech").split()
+    monkeypatch.setattr(sys, "argv", ["vramdoc", *words])
+    target = (
+        words[words.index("--") + 1 :] if "--" in words else [w for w in words[1:] if w[-1] in "eg"]
+    )
+    assert reproducing_command(target, Path(target[0]).name) == shown
 
 
 @pytest.mark.virtual_gpu

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -132,10 +132,14 @@ def reproducing_command(target: Sequence[str], name: str) -> str:
     """The command line as typed, without what only says where output goes, and with file names instead of paths."""
     own = sys.argv[1:]
     if len(target) > 1 and "--" in own:
-        program = [Path(word).name if "/" in word or "\\" in word else word for word in target]
-        own = [*own[: own.index("--") + 1], *program]
+        own = [*own[: own.index("--") + 1], *map(_without_folders, target)]
     elif len(target) == 1:
         own = [name if word == target[0] else word for word in own]
+    elif target:
+        from vramdoc.examine.sweep import distinct_names
+
+        names = dict(zip(target, distinct_names([Path(word) for word in target]), strict=True))
+        own = [names.get(word, word) for word in own]
     kept: list[str] = []
     words = iter(own)
     for word in words:
@@ -144,3 +148,10 @@ def reproducing_command(target: Sequence[str], name: str) -> str:
         elif word.split("=")[0] not in OUTPUT_OPTIONS:
             kept.append(word)
     return f"vramdoc {shlex.join(kept)}"
+
+
+def _without_folders(word: str) -> str:
+    """``--data=/somewhere/else/text.csv`` is ``--data=text.csv``; what is no path stays."""
+    flag, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+    is_path = "/" in value or "\\" in value
+    return f"{flag}{equals}{PureWindowsPath(value).name if is_path else value}"
