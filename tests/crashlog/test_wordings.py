@@ -112,6 +112,8 @@ MESSAGES = [
     ("zsh: killed     python3 train.py", "killed", {}),
     ("Killed: 9", "killed", {}),
     ("OSError: [Errno 12] 无法分配内存", "host-oom", {}),
+    ('Warmup(Generation("Not enough memory to handle 4096 prefill tokens. You need to decrease `--max-batch-prefill-tokens`"))', "bare-oom", {}),
+    ("Not enough memory to handle 16000 total tokens with 2 prefill tokens. You need to decrease `--max-batch-total-tokens`", "bare-oom", {}),
     ("kernel: oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task=python,pid=7", "host-oom", {}),
     ("systemd-oomd[7]: Marked /user.slice/a.scope for killing due to memory used (9) / total (10)", "host-oom", {}),
     ("systemd-oomd[7]: Killed /user.slice/a.scope due to memory pressure for /user.slice being 80%", "host-oom", {}),

@@ -399,6 +399,14 @@ def test_a_long_talk_does_not_explain_what_others_hold():
     assert leading(case) == "foreign-process"
 
 
+def test_tgis_sentence_in_place_of_an_error_decides_nothing():
+    case = text_case(
+        "Error: Warmup(Generation('Not enough memory to handle 4096 prefill tokens. You need to decrease `--max-batch-prefill-tokens`'))"
+    )
+    assert leading(case) == "undecided"
+    assert "--max-batch-prefill-tokens" in verdict(case, "true-capacity").summary
+
+
 def test_an_account_below_zero_is_no_limit():
     case = text_case(
         f"[HAMI-core ERROR (pid:7 thread=9 allocator.c:53)]: Device 0 OOM {2**64 - 4096} / 2147483648"

@@ -14,17 +14,20 @@ from vramdoc.crashlog.incident import Incident
 
 _RISES = re.compile(
     r"\b(?:rises?|rising|grow(?:s|n|ing)?|increas(?:es|ed|ing)|climbs?|climbing|goes up|going up|accumulat(?:es|ing)|piles up)\b"
-    r"|增加|增长|上升|递增|累积|上涨"
+    r"|增加|增长|上升|递增|累积|上涨|飙升|暴涨|递涨"
 )
-_DEVICE = re.compile(r"\b(?:GPU|CUDA|[Vv]ideo|[Gg]raphics|[Dd]evice)\b|\bVRAM\b|\bvram\b|显存")
-_SUBJECT = re.compile(r"(?:\b[Mm]emory\b|\bVRAM\b|\bvram\b|显存)[^,;:.，；：]{0,60}\Z")
-"""Memory is what rises, not the loss or a counter beside it."""
+_DEVICE = re.compile(
+    r"(?<![A-Za-z])(?:GPU|CUDA|[Vv]ideo|[Gg]raphics|[Dd]evice)(?![A-Za-z])|\bVRAM\b|\bvram\b|显存"
+)
+_SUBJECT = re.compile(r"(?:\b[Mm]emory\b|\bVRAM\b|\bvram\b|显存|GPU ?内存)[^,;:.，；：]{0,60}\Z")
+_OBJECT = re.compile(r"..(?:了|约)?\s?\d[^,;:，；：。]{0,10}显存")
+"""Memory is what rises, not the loss or a counter beside it; in Chinese it may stand behind the verb, with its size."""
 _HOST = re.compile(r"\b(?:CPU|RAM|host|system|main|shared|disk)\b|内存")
 _DENIED = re.compile(
     r"(?:\b(?:not|never|no longer|stops?|without|hardly|barely)\s+(?:\w+\s+)?|n't\s+(?:\w+\s+)?|(?:没有|不会|不再|没|不))\Z"
 )
 _ASKED = re.compile(
-    r"[?？]\Z|\A\W{0,4}(?:[Dd]oes|[Dd]o|[Ii]s|[Cc]an|[Ii]f|[Ww]hether)\b|\b[Cc]heck (?:if|whether)\b|\bsee (?:if|whether)\b"
+    r"(?<!怎么处理)(?<!怎么解决)(?<!如何解决)(?<!怎么办)[?？]\Z|\A\W{0,4}(?:[Dd]oes|[Dd]o|[Ii]s|[Cc]an|[Ii]f|[Ww]hether)\b|\b[Cc]heck (?:if|whether)\b|\bsee (?:if|whether)\b"
 )
 _WITH_EACH = (
     r"(?:\b(?:each|every|per|(?:from|by|after|over) (?:one )?{unit} (?:to|by|after)|"
@@ -36,7 +39,8 @@ _TURN = (
 _STEP = r"(?:step|iteration|epoch|batch|iter|forward pass)"
 _UNITS = (
     # (wording, with what memory rises)
-    ("per turn", re.compile(_WITH_EACH.format(unit=_TURN) + r"|每(?:一)?(?:次|轮|个)(?:对话|问答|聊天|提问|交互|回答)|(?:对话|聊天)(?:的)?(?:轮数|次数|轮次)|多轮(?:对话|问答)")),
+    ("per turn", re.compile(_WITH_EACH.format(unit=_TURN) + r"|每(?:一)?(?:次|轮|个)(?:对话|问答|聊天|提问|交互|回答|会话)|(?:对话|聊天)(?:的)?(?:轮数|次数|轮次)|多轮(?:对话|问答|会话)"
+    r"|随着[^，。；]{0,8}(?:对话|聊天|提问|问题)[^，。；]{0,8}(?:增多|增加|增长|变多)|(?:对话|聊天|问答|会话)(?:的)?过程中")),
     ("per step", re.compile(_WITH_EACH.format(unit=_STEP) + r"|每(?:一)?(?:次|轮|个)?(?:迭代|训练|epoch|batch|step)")),
 )  # fmt: skip
 _TALK = r"(?:conversation|convo|dialog(?:ue)?|chat|history)"
@@ -47,7 +51,7 @@ _LONG = re.compile(
     rf"|\blong(?:er)? {_TALK}s?\b(?! template)|\bthe longer the {_TALK}\b"
     rf"|\bafter (?:an? |the )?{_FEW} (?:\w+ ){{0,2}}?{_SAYING}s\b"
     rf"|\b(?:reset|clear|delet|empty|truncat|shorten|wip)\w*\b[^.]{{0,20}}\b{_TALK}\b[^.]{{0,20}}\b(?:works?|helps?|fix(?:es|ed)?|solve[sd]?)\b"
-    r"|(?:对话|聊天|历史)[^。；，不]{0,8}(?:太长|过长|变长|很长|较长|长了)|(?:几|多|若干|数|\d{1,3})(?:次|轮)(?:对话|聊天|问答|提问|交互)(?:之后|以后|后)",
+    r"|(?:对话|聊天|历史)[^。；，不]{0,8}(?:太长|过长|变长|很长|较长|长了)|(?:几|多|若干|数|\d{1,3})(?:次|轮)(?:对话|聊天|问答|提问|交互|会话)(?:之后|以后|后)|(?:对话|聊天|问答|会话)(?:了|到|第)?(?:几|\d{1,3})(?:多)?(?:次|轮)",
     re.IGNORECASE,
 )
 """A talk that is long by now, or that works again once it is cut."""
@@ -61,7 +65,7 @@ _REACH = 300
 
 def read_told(text: str) -> Iterator[Incident]:
     """Yield each sentence that reports growth; offsets are those of ``text``."""
-    if any(word in text for word in ("emory", "VRAM", "vram", "显存")):
+    if any(word in text for word in ("emory", "VRAM", "vram", "显存", "内存")):
         yield from _reports(text, _RISES, _grows)
     if any(word in text for word in ("emory", "OOM", "显存")):
         yield from _reports(text, _FAILS, _fails_late)
@@ -98,7 +102,8 @@ def _sentence(text: str, verb: re.Match[str]) -> tuple[int, int]:
 
 def _grows(sentence: str, before_verb: str) -> str | None:
     """With what device memory is said to rise: not the host's, not denied, not asked."""
-    if not _is_said(sentence, before_verb) or not _SUBJECT.search(before_verb):
+    is_memory = _SUBJECT.search(before_verb) or _OBJECT.match(sentence, len(before_verb))
+    if not is_memory or not _is_said(sentence, before_verb):
         return None
     return next((wording for wording, pattern in _UNITS if pattern.search(sentence)), None)
 

@@ -53,6 +53,7 @@ _DEVICE_OOM = (
     _w("bare-oom", "cuda-error", "out of memory", r"(?:CUDA|HIP)(?: driver)? error: out of memory"),
     _w("bare-oom", "runtime-2", "out of memory", r"cuda runtime error \(2\) ?: out of memory"),
     _w("bare-oom", "class-only", "out of memory", r"(?:CUDA|HIP|XPU) out of memory(?!\.?\s*(?:\\n)?\s*(?:Tried|Allocation was))"),
+    _w("bare-oom", "tgi-warmup", "Not enough memory to handle", r"Not enough memory to handle \d+ (?:total tokens with \d+ )?prefill tokens(?:\. You need to decrease [`\w -]{1,90})?"),
     _w("bare-oom", "vllm-warmup", "warming up sampler", r"(?:CUDA|HIP|XPU) out of memory occurred when warming up sampler with (?P<sequences>\d+) dummy requests"),
     _w("bare-oom", "constant", "MEMORY", r"\bCUDA_ERROR_OUT_OF_MEMORY\b"),
     _w("bare-oom", "constant", "hipErrorOutOfMemory"),
@@ -78,7 +79,6 @@ _ENGINES = (
     _w("engine-profile", "vllm-profiling", "Error in memory profiling", r"Error in memory profiling\. Initial free memory (?P<before>[0-9.]+ GiB), current free memory (?P<after>[0-9.]+ GiB)"),
     _w("engine-no-kv", "vllm-no-blocks", "No available memory for the cache blocks"),
     _w("engine-no-kv", "sglang", "Not enough memory", r"Not enough memory\. Please try to increase --mem-fraction-static"),
-    _w("engine-kv", "tgi-prefill", "prefill tokens", r"Not enough memory to handle (?P<wanted_tokens>\d+) prefill tokens"),
 )  # fmt: skip
 
 _LIBRARIES = (

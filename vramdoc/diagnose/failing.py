@@ -100,6 +100,11 @@ def _bare_sentence(bare: Incident) -> str:
             f"NCCL asked the driver for{asked} for its communication buffers and got none. They lie outside PyTorch's pool, so what the pool keeps idle "
             "counts as used for it. The text prints no figures of the device."
         )
+    if bare.wording == "tgi-warmup":
+        return (
+            "text-generation-inference puts this sentence in place of what its warm-up raised; releases differ in whether only an out-of-memory error is replaced or any error. "
+            "The one above it in the log decides. If that is memory, lower --max-batch-prefill-tokens (and --max-batch-total-tokens)."
+        )
     if bare.wording == "vllm-warmup":
         return "This is vLLM's own message in place of torch's, whose figures stand above it in the whole log: the device is full once weights and KV cache are in place."
     if bare.wording in _OTHER_FRAMEWORKS:
