@@ -265,3 +265,20 @@ def test_a_release_without_options_gets_none():
     found = proposed(case)
     assert next(iter(found)) == "RX-UPGRADE"
     assert [p.id for p in found.values() if p.alloc_conf] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "flag"),
+    [
+        ("Not enough memory. Please try to increase --mem-fraction-static.", "--context-length"),
+        (
+            "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
+            "--max-model-len",
+        ),
+    ],
+    ids=["sglang", "vllm"],
+)
+def test_an_engine_known_by_its_message_alone_gets_its_own_flags(text: str, flag: str):
+    found = proposed(text_case(f"ValueError: {text}"))
+    assert flag in found["RX-MAXLEN"].snippets["bash"]
+    assert "RX-STATIC" not in found

@@ -16,9 +16,15 @@ _SIGNS: dict[str, tuple[tuple[str, ...], str]] = {
     # name: (literals of which one must be there, expression)
     "dataloader-worker": (("DataLoader worker", "worker.py"), r"DataLoader worker process \d+|_utils[\\/]worker\.py"),
     "collate": (("collate", "elem.new"), r"_utils[\\/]collate\.py|default_collate|elem\.new\(storage\)|\bcollate_fn\b"),
-    "vllm": (("vllm", "vLLM", "VLLM", "Vllm", "EngineCore"), r"\b(?:vllm|vLLM|VLLM|Vllm)|EngineCore"),
-    "sglang": (("sglang",), r"\bsglang\b"),
-    "tgi": (("text_generation_", "warmup model"), r"text_generation_(?:server|launcher)|Unable to warmup model"),
+    "vllm": (
+        ("vllm", "vLLM", "VLLM", "Vllm", "EngineCore", "gpu_memory_utilization", "GPU memory utilization"),
+        r"\b(?:vllm|vLLM|VLLM|Vllm)|EngineCore|gpu_memory_utilization|desired GPU memory utilization",
+    ),
+    "sglang": (("sglang", "mem-fraction-static"), r"\bsglang\b|--mem-fraction-static"),
+    "tgi": (
+        ("text_generation_", "warmup model", "max-batch-prefill-tokens"),
+        r"text_generation_(?:server|launcher)|Unable to warmup model|--max-batch-prefill-tokens",
+    ),
     "vgpu": (("HAMI-core", "4pdvGPU"), r"HAMI-core|4pdvGPU"),
     "deepspeed": (("deepspeed", "launch.py:"), r"\bdeepspeed\b|\[launch\.py:\d+"),
     "fsdp": (("fsdp", "FSDP", "FullyShardedDataParallel", "_flat_param"), r"\b(?:fsdp|FSDP)\b|FullyShardedDataParallel|_flat_param"),

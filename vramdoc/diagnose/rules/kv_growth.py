@@ -28,6 +28,8 @@ from vramdoc.record.manifest import Manifest, Phase
 ID = "kv-growth"
 _BLOCK_TOKENS = 16
 """Tokens of one block in vLLM by default."""
+_SHARE = {"vllm-no-blocks": "gpu_memory_utilization", "sglang": "--mem-fraction-static"}
+_SEQUENCES = {"vllm-no-blocks": "max_num_seqs", "sglang": "--max-running-requests"}
 _SAID = {
     "per turn": "Memory is reported to rise with every turn",
     "long talk": "The failure is reported to come once the conversation is long",
@@ -76,7 +78,7 @@ def _engine(log: CrashLog, planned: Incident) -> Verdict:
             "After the weights and the profiling run, nothing of the engine's budget is left for its KV cache. Nothing failed to allocate: this is the engine's own planning.",
             [quote(planned)],
             notes=[
-                "More room: raise gpu_memory_utilization, shard over more GPUs, use a smaller or quantised model, or fewer concurrent sequences (max_num_seqs)."
+                f"More room: raise {_SHARE[planned.wording]}, shard over more GPUs, use a smaller or quantised model, or fewer concurrent sequences ({_SEQUENCES[planned.wording]})."
             ],
         )
     wanted, stored = readings.get("wanted_tokens"), readings.get("stored_tokens")
