@@ -113,7 +113,8 @@ def _word(word: str) -> str:
 def _verdict(report: Report) -> str:
     title = f"## {text(words.outcome(report))}"
     if words.is_bad(report):
-        title += f" ({code(report.primary)}, {words.sureness(report)})"
+        name = words.verdict_id(report)
+        title += f" ({f'{code(name)}, ' if name else ''}{words.sureness(report)})"
     notes = report.leading.notes if report.leading is not None else ()
     remarks = "\n".join(f"- {text(note)}" for note in notes)
     return "\n\n".join(part for part in (title, text(report.headline), remarks) if part)

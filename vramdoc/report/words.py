@@ -64,6 +64,7 @@ TITLES = {
     "host-oom": "out of host memory",
 }
 """Verdict ids as a person would say them; an id without an entry is said with blanks for its hyphens."""
+_RETITLED = frozenset(name for name, title in TITLES.items() if title != name.replace("-", " "))
 
 SOURCES = {
     Source.MEASURED: "measured on a real device",
@@ -269,6 +270,11 @@ def device_line(report: Report) -> str:
 def workload_line(report: Report) -> str:
     """The one line that reproduces the workload; its name where there is no such line."""
     return str(report.workload.get("line") or report.workload.get("name") or "")
+
+
+def verdict_id(report: Report) -> str:
+    """The primary verdict's id, where the title does not say it already."""
+    return report.primary if is_bad(report) and report.primary in _RETITLED else ""
 
 
 def sureness(report: Report) -> str:
