@@ -12,7 +12,7 @@ from vramdoc.lint.check import check_text
 from vramdoc.lint.files import Kind, kind_by_name
 from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.rules import RULES
-from vramdoc.lint.violation import Violation
+from vramdoc.lint.violation import Level, Violation
 
 
 def cases(field: str) -> list[ParameterSet]:
@@ -63,3 +63,36 @@ def test_a_rule_explains_itself(rule: Rule) -> None:
     assert rule.good
     assert rule.words
     assert all(text.strip() for text in (rule.title, rule.why, rule.instead, rule.name))
+
+
+RESET = """
+def train(net, loader, opt, crit):
+    running = 0.0
+    for step, (x, y) in enumerate(loader):
+        loss = crit(net(x), y)
+        loss.backward()
+        opt.step()
+        running += loss
+        if step % 100 == 99:
+            print(running / 100)
+            running = 0.0
+"""
+MAPPED = """
+from transformers import AutoModelForCausalLM
+
+model = AutoModelForCausalLM.from_pretrained("checkpoint-dir")
+model.lm_head.weight.data.resize_(60_000, 768)
+"""
+
+
+@pytest.mark.parametrize("code", [RESET, MAPPED], ids=["reset now and then", "dtype decides"])
+def test_what_may_be_harmless_is_a_warning_where_the_rule_is_an_error(code: str) -> None:
+    (found,) = check_text(code)
+    assert found.level is Level.WARNING
+    assert {rule.id: rule.level for rule in RULES}[found.id] is Level.ERROR
+
+
+def test_a_second_check_of_the_same_callee_is_refused() -> None:
+    rule = next(rule for rule in RULES if rule.calls)
+    with pytest.raises(AssertionError, match="hide the first"):
+        rule.on_call(*rule.calls)(lambda _source, _call: iter(()))
