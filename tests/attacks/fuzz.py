@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,9 @@ from pathlib import Path
 FOUND = Path(__file__).with_name("found")
 NAMES = ("pickle", "crash-text", "safetensors-header", "config")
 LONGEST_S, MOST_MIB, LARGEST_INPUT = 5, 1024, 16 << 10
+"""Seconds of CPU: on a busy machine an input may wait long for its turn."""
+STUCK_S = 60
+"""Of wall time, for what hangs without coming back to Python."""
 _PROGRESS = re.compile(r"#(\d+)\s+\w+\s+cov: (\d+) ft: (\d+) corp: (\d+)/.*rss: (\d+)Mb")
 
 
@@ -71,6 +75,18 @@ def _inside(name: str, work: Path, seconds: int) -> None:
         from tests.attacks.readers import readers
 
     reader = readers(work)[name]
+
+    def too_long(*_: object) -> None:
+        raise AssertionError(f"longer than {LONGEST_S} s of CPU")
+
+    def read(content: bytes) -> None:
+        signal.setitimer(signal.ITIMER_PROF, LONGEST_S)
+        try:
+            reader.read(content)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+
+    signal.signal(signal.SIGPROF, too_long)
     corpus = work / "corpus"
     corpus.mkdir()
     for number, seed in enumerate(reader.seeds()):
@@ -81,12 +97,12 @@ def _inside(name: str, work: Path, seconds: int) -> None:
             str(corpus),
             f"-artifact_prefix={FOUND / name}-",
             f"-max_total_time={seconds}",
-            f"-timeout={LONGEST_S}",
+            f"-timeout={STUCK_S}",
             f"-rss_limit_mb={MOST_MIB}",
             f"-max_len={LARGEST_INPUT}",
             "-print_final_stats=1",
         ],
-        reader.read,
+        read,
     )
     atheris.Fuzz()
 
