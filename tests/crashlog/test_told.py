@@ -70,6 +70,13 @@ def test_a_report_is_read_with_what_memory_rises_with(said: str, wording: str):
     assert text[told.start : told.end] == told.text == said
 
 
+def test_a_wrapped_sentence_is_one_and_a_new_line_is_another():
+    wrapped = "I run out of memory every time, but only once the dialogue\ngets too long for it"
+    assert [told.text for told in read_told(wrapped)] == [wrapped]
+    assert list(read_told("I run out of memory.\nthe dialogue gets too long")) == []
+    assert list(read_told("I run out of memory\nThe dialogue gets too long")) == []
+
+
 @pytest.mark.parametrize("said", NO_REPORTS)
 def test_denials_questions_host_memory_and_other_growth_are_no_reports(said: str):
     assert list(read_told(said)) == []

@@ -212,6 +212,7 @@ def test_a_view_out_of_bounds_gives_both_sizes_in_bytes():
         "run.sh: 第 3 行： 4711 {}     python train.py",
         "run.sh: 3. sor: 4711 {}     python train.py",
         "run.sh : ligne 3 : 4711 {}     python train.py",
+        "    {}",
         "Loading shards:  50%|#####     | 4/8 [00:12<00:13, 3.2s/it]{}",
         "Loading shards:  50%|#####     | 4/8 [00:12<00:13, 3.2s/it][1]+ {}     python chat.py",
     ],

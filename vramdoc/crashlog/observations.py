@@ -22,12 +22,12 @@ NEAR = 4_000
 
 OBSERVATIONS: tuple[Wording, ...] = (
     _w("gpu-row", "gpustat", " MB", r"^\s{0,4}\[(?P<device>\d{1,2})\] (?P<name>[^|\n]{3,60}?)\s*\|[^|\n]{0,40}?(?P<utilization>\d{1,3}) ?%[^|\n]{0,30}\|\s*(?P<used_mib>\d+) / (?P<total_mib>\d+) MB"),
-    _w("gpu-row", "nvidia-smi", "MiB /", r"^\|\s+(?P<device>\d{1,2})\s+(?P<name>[^|\n]{3,60}?)\s+(?:On|Off|WDDM|TCC|N/A)\s*\|[^\n]{0,100}\n\|[^|\n]{0,60}\|\s*(?P<used_mib>\d+)MiB\s*/\s*(?P<total_mib>\d+)MiB\s*\|\s*(?P<utilization>\d{1,3})%"),
-    _w("gpu-process", "nvidia-smi", "MiB |", r"^\|\s+(?P<device>\d{1,2})\s+(?:\S+\s+\S+\s+)?(?P<pid>\d+)\s+(?P<type>C|G|C\+G|M\+C)\s+(?P<program>[^|\n]{1,80}?)\s+(?P<used_mib>\d+)MiB \|"),
-    _w("process-table", "nvidia-smi", "Processes:", r"^\|\s*Processes:"),
+    _w("gpu-row", "nvidia-smi", "MiB /", r"^[ \t]{0,8}\|\s+(?P<device>\d{1,2})\s+(?P<name>[^|\n]{3,60}?)\s+(?:On|Off|WDDM|TCC|N/A)\s*\|[^\n]{0,100}\n[ \t]{0,8}\|[^|\n]{0,60}\|\s*(?P<used_mib>\d+)MiB\s*/\s*(?P<total_mib>\d+)MiB\s*\|\s*(?P<utilization>\d{1,3})%"),
+    _w("gpu-process", "nvidia-smi", "MiB |", r"^[ \t]{0,8}\|\s+(?P<device>\d{1,2})\s+(?:\S+\s+\S+\s+)?(?P<pid>\d+)\s+(?P<type>C|G|C\+G|M\+C)\s+(?P<program>[^|\n]{1,80}?)\s+(?P<used_mib>\d+)MiB \|"),
+    _w("process-table", "nvidia-smi", "Processes:", r"^[ \t]{0,8}\|\s*Processes:"),
     _w("memory-use", "logged", "em", rf"\b(?:(?:GPU|CUDA|cuda|gpu)[ _]?)?(?:[Mm]em(?:ory)?|max_mem|MEM)(?:[ _](?:allocated|alloc|usage|used|in use))?\s{{0,3}}[:=]\s{{0,3}}(?P<used>{SIZE})"),
-    _w("memory-use", "bytes", "memory", r"\bmemory[ _](?:allocated|reserved)\s{0,3}[:=]\s{0,3}(?P<used_bytes>\d{7,14})(?=[\s,]|$)"),
-    _w("memory-use", "metric-logger", "mem: ", r"\bmax[ _]mem: (?P<used_mib>\d{2,7})M?(?=[\s,]|$)"),
+    _w("memory-use", "bytes", "memory", r"\bmemory[ _](?:allocated|reserved)\s{0,3}[:=]\s{0,3}(?P<used_bytes>\d{7,14})(?=[\s,\\]|$)"),
+    _w("memory-use", "metric-logger", "mem: ", r"\bmax[ _]mem: (?P<used_mib>\d{2,7})M?(?=[\s,\\]|$)"),
     _w("memory-use", "runner", "memory: ", r"[,\s]memory: (?P<used_mib>\d{2,7})(?=,|\s{2}|\s*$)"),
     _w("memory-use", "deepspeed", "MA ", r"\bMA (?P<used_gib>[\d.]+) GB"),
     _w("host-use", "deepspeed", "CPU Virtual Memory", r"CPU Virtual Memory:\s+used = (?P<used_gib>[\d.]+) GB, percent = (?P<percent>[\d.]+)%"),

@@ -61,7 +61,7 @@ _COMMAND = r"(?: {2,}| +(?=python|[(（]))\S"
 def told_by_a_shell(word: str) -> str:
     """The expression for ``word`` as a shell tells it: alone on its line, or between the process and its command."""
     word = rf"{re.escape(word)}(?:: \d+)?"
-    return rf"^(?:{BAR}?{_JOB}?{word}(?:\s*$|{_COMMAND})|{_SCRIPT}{word}{_COMMAND})"
+    return rf"^[ \t]{{0,8}}(?:{BAR}?{_JOB}?{word}(?:\s*$|{_COMMAND})|{_SCRIPT}{word}{_COMMAND})"
 
 
 def any_of(words: Iterable[str]) -> str:

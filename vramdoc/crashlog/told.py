@@ -58,9 +58,12 @@ _LONG = re.compile(
 _FAILS = re.compile(
     r"\b[Oo]ut of (?:(?:CUDA|GPU|cuda|video) )?memory\b|\bOOMs?\b|\b(?:CUDA|GPU|cuda) memory (?:error|issue|problem)s?\b|爆显存|显存(?:不足|不够|溢出|爆)|OOM"
 )
-_ENDS = re.compile(r"[!?。！？\n]|\.(?!\d)")
+_ENDS = re.compile(r"[!?。！？]|\.(?!\d)|\n(?![a-z])|(?<![A-Za-z,])\n")
+"""A line that ends in a word and goes on with a small letter was wrapped."""
 _REACH = 300
 """Longest sentence looked at, on either side of the verb."""
+_VERBS = 3
+"""Verbs looked at in one sentence: a person's has one or two. A line of nothing but verbs would cost minutes otherwise."""
 
 
 def read_told(text: str) -> Iterator[Incident]:
@@ -75,11 +78,15 @@ def _reports(
     text: str, verbs: re.Pattern[str], judge: Callable[[str, str], str | None]
 ) -> Iterator[Incident]:
     """Sentences around a verb in which ``judge`` finds a report."""
-    done = 0
+    done, seen, looked = 0, 0, 0
     for verb in verbs.finditer(text):
         if verb.start() < done:
             continue
+        looked = looked + 1 if verb.start() < seen else 1
+        if looked > _VERBS:
+            continue
         start, end = _sentence(text, verb)
+        seen = end
         sentence = text[start:end]
         if wording := judge(sentence, text[start : verb.start()]):
             done = end
