@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramdoc.crashlog import parse
+from vramdoc.crashlog import parse, told
 from vramdoc.crashlog.told import read_told
 
 REPORTS = [
@@ -90,3 +90,14 @@ def test_a_report_is_found_wherever_it_stands(report: tuple[str, str], around: s
     said, wording = report
     told = [i for i in parse(f"{around}\n\n{said}\n\n{around}").observations if i.kind == "growth-told"]  # fmt: skip
     assert [i.wording for i in told] == [wording]
+
+
+def test_a_line_of_nothing_but_verbs_is_not_looked_at_from_each_of_them() -> None:
+    """A hostile megabyte of them took ten seconds."""
+    looked: list[str] = []
+
+    def judge(sentence: str, _before: str) -> None:
+        looked.append(sentence)
+
+    assert list(told._reports("OOM " * 3_000, told._FAILS, judge)) == []
+    assert 0 < len(looked) < 200
