@@ -1,7 +1,10 @@
 """KV bytes from config.json: exact against transformers' own caches, and closed where something is not known."""
 
+import dataclasses
 import inspect
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +12,11 @@ import torch
 import transformers
 
 from examples.make_model import SHAPES
-from vramdoc.checkpoint.config import FAMILY_DEFAULTS, layer_windows
-from vramdoc.checkpoint.kv_config import STANDARD, STATE_LAYOUTS, kv_layout, layout_of_config
+from tests.checkpoint.make_family_defaults import table
+from vramdoc.checkpoint import config as config_module
+from vramdoc.checkpoint.config import WINDOW_PATTERNS, family_defaults, layer_windows
+from vramdoc.checkpoint.kv_config import kv_layout, layout_of_config
+from vramdoc.checkpoint.kv_families import FAMILIES
 from vramdoc.errors import UnreadableInput
 
 PUBLISHED: dict[str, dict[str, Any]] = {
@@ -62,27 +68,44 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 """Published configurations: what decides the cache, and the sizes that a forward pass needs."""
 
 
-def cached_bytes(config: Mapping[str, Any], tokens: int) -> int:
-    """What transformers' DynamicCache holds after ``tokens`` tokens, in bfloat16: a real forward pass on torch's meta device.
+SMALL = {"intermediate_size": 64, "moe_intermediate_size": 64, "num_experts": 4, "num_local_experts": 4,
+         "n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "n_shared_experts": 1,
+         "vocab_size": 128, "vocab_size_per_layer_input": 128, "pad_token_id": None, "bos_token_id": 1, "eos_token_id": 2,
+         "ffn_dim": 64, "n_inner": 64, "first_k_dense_replace": 1}  # fmt: skip
+"""Experts, feed-forward layers and words have no part in a cache; they are cut so that a pass takes a moment."""
 
-    Experts and feed-forward layers have no part in a cache; they are cut so that a pass takes a moment.
+
+def made(family: str, config: Mapping[str, Any]) -> transformers.PreTrainedConfig:
+    """The class's config, with what has no part in a cache made small."""
+    own = {item.name for item in dataclasses.fields(transformers.CONFIG_MAPPING[family])}
+    small = {key: value for key, value in SMALL.items() if key in own or key in config}
+    if "mamba" in family:
+        small.pop("intermediate_size", None)
+    kept = {key: value for key, value in config.items() if key != "model_type"}
+    return transformers.CONFIG_MAPPING[family].from_dict({**kept, **small})
+
+
+def cached_bytes(config: transformers.PreTrainedConfig, tokens: int) -> int:
+    """What transformers' DynamicCache holds after ``tokens`` tokens, in bfloat16: a real forward pass.
+
+    On torch's meta device; on the CPU where the class reads a value back.
     """
-    small = {"intermediate_size": 64, "moe_intermediate_size": 64, "num_experts": 4, "num_local_experts": 4,
-             "n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "n_shared_experts": 1,
-             "vocab_size": 128, "pad_token_id": None, "bos_token_id": 1, "eos_token_id": 2, "ffn_dim": 64, "n_inner": 64,
-             "first_k_dense_replace": 1}  # fmt: skip
-    kind = config["model_type"]
-    if "mamba" in kind:
-        small.pop("intermediate_size")
-    defaults = transformers.CONFIG_MAPPING[kind]().to_dict()
-    values = {
-        **config,
-        **{key: value for key, value in small.items() if key in config or key in defaults},
-    }
-    made = transformers.CONFIG_MAPPING[values.pop("model_type")].from_dict(values)
-    with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(made, dtype=torch.bfloat16)
-        cache = transformers.DynamicCache(config=made)
+    try:
+        cache = _filled(config, tokens, "meta")
+    except (RuntimeError, NotImplementedError, TypeError):
+        cache = _filled(config, tokens, "cpu")
+    states = (vars(layer).items() for layer in cache.layers)
+    # a layer's window is kept as a tensor too
+    return sum(_bytes(value) for layer in states for name, value in layer if "window" not in name)
+
+
+def _filled(config: transformers.PreTrainedConfig, tokens: int, device: str) -> Any:
+    with torch.device(device), torch.inference_mode():
+        try:
+            model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        except ValueError:  # the text part of a multimodal model
+            model = transformers.AutoModel.from_config(config, dtype=torch.bfloat16)
+        cache = transformers.DynamicCache(config=config)
         keyword = next(
             name
             for name in ("cache", "past_key_values", "cache_params")
@@ -92,8 +115,7 @@ def cached_bytes(config: Mapping[str, Any], tokens: int) -> int:
             model(
                 input_ids=torch.ones((1, new), dtype=torch.long), use_cache=True, **{keyword: cache}
             )
-    states = ("keys", "values", "conv_states", "recurrent_states")
-    return sum(_bytes(getattr(layer, state, None)) for layer in cache.layers for state in states)
+    return cache
 
 
 def _bytes(value: object) -> int:
@@ -111,7 +133,8 @@ def test_published_config_is_exact_to_the_byte(name: str) -> None:
     tokens = (
         41 if "mamba" in config["model_type"] else 700
     )  # Mamba's reference code loops over them
-    assert layout_of_config(config).bytes_at(tokens) == cached_bytes(config, tokens)
+    built = made(config["model_type"], config)
+    assert layout_of_config(config).bytes_at(tokens) == cached_bytes(built, tokens)
 
 
 @pytest.mark.parametrize(
@@ -156,21 +179,18 @@ def test_a_window_bounds_what_is_kept() -> None:
     assert layout.unbounded_bytes_per_token == 0
 
 
-@pytest.mark.parametrize("family", sorted(FAMILY_DEFAULTS))
-def test_family_defaults_are_those_of_transformers(family: str) -> None:
+def test_family_defaults_are_those_of_transformers() -> None:
+    kept = Path(config_module.__file__).with_name("family_defaults.json")
+    assert kept.read_text() == table(), "run: python tests/checkpoint/make_family_defaults.py"
+
+
+@pytest.mark.parametrize("family", sorted(WINDOW_PATTERNS))
+def test_window_patterns_are_those_of_transformers(family: str) -> None:
     config = transformers.CONFIG_MAPPING[family]()
-    said = FAMILY_DEFAULTS[family]
-    if "head_dim" in said:
-        assert config.head_dim == said["head_dim"]
-    if "sliding_window" in said:
-        bare = {"model_type": family, **said}
-        kinds = (
-            getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers
-        )
-        assert [w is not None for w in layer_windows(bare, len(kinds))] == [
-            k == "sliding_attention" for k in kinds
-        ]
-        assert config.sliding_window == said["sliding_window"]
+    bare = {**family_defaults()[family], "model_type": family, "layer_types": None}
+    assert [window is not None for window in layer_windows(bare, len(config.layer_types))] == [
+        kind == "sliding_attention" for kind in config.layer_types
+    ]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +202,8 @@ def test_family_defaults_are_those_of_transformers(family: str) -> None:
         ({"model_type": "llama", "num_hidden_layers": 2}, "'heads'"),
         ({"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4}, "'hidden'"),
         ({"model_type": "t5", "num_layers": 2, "is_encoder_decoder": True}, "encoder-decoder"),
-        ({"model_type": "deepseek_v3", "num_hidden_layers": 2}, "'kv_lora_rank'"),
+        ({"model_type": "olmo_hybrid", "num_hidden_layers": 2}, "'linear_num_key_heads'"),
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M?"}, "which layers attend"),
         ({"model_type": "llama", "num_hidden_layers": 1, "num_attention_heads": 4, "hidden_size": 8,
           "layer_types": ["linear_attention"]}, "linear_attention"),
         ({"model_type": "llama", "num_hidden_layers": -3, "num_attention_heads": True}, "'layers'"),
@@ -193,19 +214,84 @@ def test_what_is_not_known_is_named_not_guessed(config: dict[str, Any], names: s
         kv_layout(config, None)
 
 
-BY_DEFAULTS = sorted(
-    STANDARD.union(STATE_LAYOUTS) - {config["model_type"] for config in PUBLISHED.values()}
-)
-LAYER_KEYS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+SIZES = {"num_hidden_layers": 4, "hidden_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 128,
+         "sliding_window": 16}  # fmt: skip
+OF_FAMILY: dict[str, dict[str, Any]] = {
+    "bamba": {"attn_layer_indices": [1, 3], "mamba_n_heads": 8, "mamba_d_head": 128},
+    "falcon_h1": {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_ssm": 128, "mamba_d_state": 32},
+    "gemma3n_text": {"num_hidden_layers": 10, "num_kv_shared_layers": 3},
+    "glm_ocr_text": {"head_dim": 64},
+    "granitemoehybrid": {"mamba_n_heads": 8, "mamba_d_head": 128, "layer_types": ["mamba", "attention"] * 2},
+    "jamba": {"num_hidden_layers": 8, "mamba_expand": 1},
+    "kimi_linear": {"num_key_value_heads": 4, "linear_head_dim": 32, "linear_num_heads": 4,
+                    "layer_types": ["linear_attention", "full_attention"] * 2},
+    "lfm2": {"full_attn_idxs": [1, 3]},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
+    "llama4_text": {"attention_chunk_size": 32},
+    "mamba2": {"num_heads": 16, "head_dim": 64},
+    "nemotron_h": {"hybrid_override_pattern": "M-M*-ME*", "mamba_num_heads": 8, "mamba_head_dim": 32, "n_groups": 2},
+    "olmo_hybrid": {"linear_num_key_heads": 4, "linear_num_value_heads": 4, "linear_key_head_dim": 24,
+                    "linear_value_head_dim": 48},
+    "zamba": {"layers_block_type": ["mamba", "hybrid"] * 2, "mamba_expand": 1},
+    "zamba2": {"layers_block_type": ["mamba", "hybrid"] * 2, "mamba_expand": 1},
+}  # fmt: skip
+"""What a family needs besides, so that layers of every kind are there."""
+READ = sorted(FAMILIES.keys() - {config["model_type"] for config in PUBLISHED.values()})
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("family", BY_DEFAULTS)
-def test_family_is_exact_on_its_own_defaults(family: str) -> None:
-    config = transformers.CONFIG_MAPPING[family]().to_dict()
-    config |= {key: 4 for key in LAYER_KEYS if key in config}
-    if config.get("layer_types"):
-        config["layer_types"] = config["layer_types"][:4]
-    if config.get("num_key_value_heads", 1) is None:
-        config["num_key_value_heads"] = config["num_attention_heads"]
-    assert layout_of_config(config).bytes_at(41) == cached_bytes(config, 41)
+@pytest.mark.parametrize("family", READ)
+def test_family_is_exact_as_its_class_saves_it(family: str) -> None:
+    """From the class, as ``save_pretrained`` writes it, to the byte that its cache holds; windows are full at 41 tokens."""
+    own = {item.name for item in dataclasses.fields(transformers.CONFIG_MAPPING[family])}
+    sizes = SIZES
+    if "kv_lora_rank" in own:  # every head has its own keys there
+        sizes = {**sizes, "num_key_value_heads": 4}
+    config = made(
+        family,
+        {**{key: size for key, size in sizes.items() if key in own}, **OF_FAMILY.get(family, {})},
+    )
+    saved = json.loads(config.to_json_string(use_diff=True))
+    assert layout_of_config(saved).bytes_at(41) == cached_bytes(config, 41)
+
+
+def test_a_window_without_its_layers_is_refused() -> None:
+    """Only OLMo 3's class knows its pattern; a later family's config without layer_types says nothing."""
+    known = {
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "hidden_size": 64,
+        "sliding_window": 8,
+    }
+    layers = layout_of_config({**known, "model_type": "olmo3"}).layers
+    assert [layer.kind for layer in layers] == ["sliding", "sliding", "sliding", "full"]
+    with pytest.raises(UnreadableInput, match="does not say which layers"):
+        layout_of_config({**known, "model_type": "dots1"})
+    with pytest.raises(
+        UnreadableInput, match="lists the kinds of 1 layers and says that there are 4"
+    ):
+        layout_of_config({**known, "model_type": "olmo3", "layer_types": ["full_attention"]})
+
+
+def test_keys_that_config_json_leaves_out_are_those_of_the_class() -> None:
+    """A Mistral without num_key_value_heads has 8, not as many as heads; null says that it has as many."""
+    silent = {
+        "model_type": "mistral",
+        "num_hidden_layers": 1,
+        "num_attention_heads": 32,
+        "hidden_size": 4096,
+    }
+    assert layout_of_config(silent).bytes_per_token == 2 * 8 * 128 * 2
+    explicit = {**silent, "num_key_value_heads": None}
+    assert layout_of_config(explicit).bytes_per_token == 2 * 32 * 128 * 2
+
+
+def test_a_state_is_not_divided_among_devices_by_guess() -> None:
+    with pytest.raises(UnreadableInput, match="divided among devices"):
+        layout_of_config(PUBLISHED["mamba-2.8b"], tensor_parallel=2)
+
+
+def test_elements_are_as_wide_as_config_json_says() -> None:
+    config = PUBLISHED["Llama-2-7b"]
+    layout, _ = kv_layout({**config, "torch_dtype": "float32"}, None)
+    assert layout.bytes_per_token == 2 * layout_of_config(config).bytes_per_token

@@ -22,7 +22,7 @@ class LayerKv:
     """One layer's state, in elements: ``key`` and ``value`` for each token, ``constant`` whatever the length."""
 
     kind: str
-    """``"full"``, ``"sliding"``, ``"latent"``, ``"state"`` or ``"shared"``."""
+    """``"full"``, ``"sliding"``, ``"latent"``, ``"state"``, ``"hybrid"`` (attention beside a state) or ``"shared"``."""
     key: int = 0
     value: int = 0
     constant_bytes: int = 0
