@@ -13,6 +13,15 @@ from section import Options, Section, table
 HERE = Path(__file__).parent
 
 
+_WHAT_A_LOOP_PAYS = (
+    "What a decode loop pays beyond the history is two guards, each a Python function around a method of `torch.Tensor`. Measured inside "
+    "the loop (thread CPU, tenth percentile of 300 steps), a conversion costs 4.7 µs more, of which 1.5 are the call around it, and a "
+    "slice assignment 3.4, of which 0.9 are; beside other work both take some four times what they take alone, because their code is no "
+    "longer in the CPU's caches. So the guard on casts takes itself off after 1,000 conversions (5 ms a run), and the guard on slices "
+    "stays, as an overflow comes at the end: an 8B decoder writes 64 slices a token, which is 0.2 ms."
+)
+
+
 def recording(_options: Options) -> Section:
     """What recording costs over torch's own history."""
     done = run_program("recording", "--rounds", "3")
@@ -34,7 +43,7 @@ def recording(_options: Options) -> Section:
     text = (
         "Loops of allocator calls with nothing computed between them, so that whoever watches weighs most. Goal: at most 1.03 over torch's "
         "own `_record_memory_history`. A median of three rounds on a loaded machine swings by more than that goal; the ratio of the "
-        "fastest rounds is the steadier one.\n\n"
+        f"fastest rounds is the steadier one.\n\n{_WHAT_A_LOOP_PAYS}\n\n"
     )
     ratios = {
         f"recording {name}: CPU beside torch's history": t["over_history_fastest"]

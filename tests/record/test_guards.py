@@ -244,14 +244,14 @@ def test_casts_are_counted_up_to_a_bound_and_the_guard_is_off_then(record) -> No
         import torch
         x = torch.ones(2, device="cuda")
         watched = "half" in vars(torch.Tensor)
-        for _ in range(10_500):
+        for _ in range(1_500):
             x.half()
         print(watched, "half" in vars(torch.Tensor), x.half().dtype)
         """
     )
     assert seen.out == "True False torch.float16\n"
     (cast,) = seen.observations("cast")
-    assert (cast["count"], cast["bytes"], cast["complete"]) == (10_000, 40_000, False)
+    assert (cast["count"], cast["bytes"], cast["complete"]) == (1_000, 4_000, False)
 
 
 def test_watched_functions_keep_their_names_and_torch_load_its_arguments(record) -> None:

@@ -19,9 +19,11 @@ import torch
 from vramdoc.record.inside.user_line import calling_frame, is_library
 
 _CONVERSIONS = ("to", "type", "float", "double", "half", "bfloat16")
-MOST_CONVERSIONS = 10_000
-"""Counted, then the guard takes itself off. A conversion costs 3 µs more under it, which a decoder's step would feel for ever; the
-lines that convert show themselves in the first steps."""
+MOST_CONVERSIONS = 1_000
+"""Counted, then the guard takes itself off. A conversion costs 4 to 5 µs more under it (docs/benchmarks.md), which a decoder would feel
+at every token; so it costs a run 5 ms at most. The lines that convert show themselves in the first steps: an RMS-normed decoder of 32
+layers converts 130 times a pass.
+"""
 
 _MOST_LINES = 100
 Observe = Callable[..., None]

@@ -27,11 +27,19 @@ def install(observe: Observe) -> None:
     @functools.wraps(original)
     def watched(self: torch.Tensor, key: Any, value: Any) -> None:
         original(self, key, value)
-        # A decoder comes here twice a layer and token: what cannot overflow is let go first, and nothing is called.
+        # A decoder comes here twice a layer and token: what cannot overflow is let go first, with as few calls as there can be.
         kind = key.__class__
         if kind is tuple:
+            dimension = 0
             for part in key:
-                if part.__class__ is slice and part.start:
+                if part.__class__ is slice:
+                    start = part.start
+                    if start and (start.__class__ is not int or start >= self.shape[dimension]):
+                        break
+                    dimension += 1
+                elif part.__class__ is int:
+                    dimension += 1
+                else:
                     break
             else:
                 return
