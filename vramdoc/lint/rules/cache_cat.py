@@ -156,6 +156,7 @@ def _grown(source: Source, call: ast.Call, parts: list[ast.expr]) -> ast.expr | 
         if not (own | indirect) & origin:
             continue
         names = {last_name(target), *map(_last, indirect), *(last_name(part) for part in parts[:1])}
+        names |= _entries(target)
         if any(map(growth.names_a_cache, names)) or _has_twin(source, call):
             return target
         if _is_pair(source, call) and not any(map(growth.names_no_cache, names)):
@@ -240,6 +241,17 @@ def _is_pair(source: Source, call: ast.Call) -> bool:
         and own.isdisjoint(key_of(t) for t in growth.targets(source, other))
         for other in source.calls_named(*growth.JOINS)
     )
+
+
+def _entries(node: ast.AST) -> set[str]:
+    """Names of the entries that a target is: ``past`` of ``state["past"]``."""
+    found: set[str] = set()
+    while isinstance(node, (ast.Subscript, ast.Attribute)):
+        index = node.slice if isinstance(node, ast.Subscript) else None
+        if isinstance(index, ast.Constant) and isinstance(index.value, str):
+            found.add(index.value)
+        node = node.value
+    return found
 
 
 def _last(key: str) -> str:
