@@ -12,6 +12,32 @@ from vramdoc.workload.arrivals import Counts, arrivals, play
 from vramdoc.workload.lengths import HASH_BLOCK, Prefixes, Request, requests
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeffinput,output\n12,3\n",
+        "Input;Output\n12;3\n",
+        "input_tokens,output_tokens\n 12 , 3.0\n",
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n1,12,3\n",
+        "Timestamp,Request tokens,Response tokens,Log Type\n1,12,3,API\n",
+    ],
+)
+def test_tables_are_read_as_spreadsheets_and_published_traces_write_them(
+    tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+    assert requests(str(path), 1, 0) == [Request(12, 3)]
+
+
+def test_text_in_the_place_of_a_length_is_not_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.csv"
+    path.write_text('input,output\n"my secret question",3\n')
+    with pytest.raises(UnreadableInput, match="line 2") as refused:
+        requests(str(path), 1, 0)
+    assert "secret" not in str(refused.value)
+
+
 def test_csv_of_lengths_is_read(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("input,output,prefix,prefix_tokens\n100,5,abc,64\n200,6,,\n")
@@ -33,12 +59,12 @@ def test_jsonl_with_block_hashes_is_read(tmp_path: Path) -> None:
     ("name", "text", "says"),
     [
         ("a.csv", "input,output\n", "no rows"),
-        ("a.csv", "in,out\n1,2\n", "row 1, has no input length"),
-        ("a.csv", "input,output\n5,-2\n", "no output length"),
-        ("a.csv", "input,output\n0,2\n", "no input length"),
-        ("a.jsonl", "[1]\n", "not a table of lengths"),
-        ("a.jsonl", "{\n", "not a table of lengths"),
-        ("a.csv", "input,output\n99999999999999,2\n", "no input length"),
+        ("a.csv", "in,out\n1,2\n", "line 2, has no input length"),
+        ("a.csv", "input,output\n5,-2\n", "line 2: the output length is not"),
+        ("a.csv", "input,output\n0,2\n", "line 2: the input length is not"),
+        ("a.jsonl", "[1]\n", "line 1, is not a JSON object"),
+        ("a.jsonl", "{\n", "line 1, is not JSON"),
+        ("a.csv", "input,output\n99999999999999,2\n", "from 1 to 999,999,999"),
     ],
 )
 def test_bad_tables_are_refused_in_one_line(

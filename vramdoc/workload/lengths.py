@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from vramdoc.errors import UnreadableInput, UsageError
 
@@ -26,16 +26,17 @@ SPREAD = 0.8
 """Standard deviation of the logarithm; published serving traces lie between 0.6 and 1.2."""
 MAX_ROWS = 1_000_000
 
+_SHAPES = frozenset({"lognormal", "fixed", "uniform"})
 _NAMES: Mapping[str, tuple[str, ...]] = {
-    "input": ("input", "input_length", "input_tokens", "prompt_tokens", "num_prefill_tokens"),
-    "output": (
-        "output",
-        "output_length",
-        "output_tokens",
-        "completion_tokens",
-        "num_decode_tokens",
+    "input": (
+        "input", "input_length", "input_tokens", "prompt_tokens", "num_prefill_tokens", "contexttokens", "request tokens",
     ),
-}
+    "output": (
+        "output", "output_length", "output_tokens", "completion_tokens", "num_decode_tokens", "generatedtokens",
+        "response tokens",
+    ),
+}  # fmt: skip
+"""Names of columns in published traces (Mooncake, vLLM, Azure, BurstGPT), whatever their case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +62,22 @@ def requests(source: str, count: int, seed: int) -> list[Request]:
     source = source or DEFAULT
     name, _, numbers = source.partition(":")
     draw = random.Random(seed)  # noqa: S311 - a reproducible workload, not a secret
-    if name in {"lognormal", "fixed", "uniform"} and numbers:
+    if name in _SHAPES and numbers:
         reads, writes = _bounds(source, numbers)
         return [
             Request(_drawn(name, *reads, draw), _drawn(name, *writes, draw)) for _ in range(count)
         ]
+    if name in _SHAPES or "," in numbers:
+        raise _no_distribution(source)
     rows = list(_read(Path(source)))
     return [rows[index % len(rows)] for index in range(count)]
+
+
+def _no_distribution(source: str) -> UsageError:
+    return UsageError(
+        f"{source!r} is not a distribution of lengths",
+        "write for example lognormal:512,64 or uniform:64-2048,16-256",
+    )
 
 
 def _bounds(source: str, numbers: str) -> list[tuple[int, int]]:
@@ -75,10 +85,7 @@ def _bounds(source: str, numbers: str) -> list[tuple[int, int]]:
         re.fullmatch(r"([1-9]\d{0,8})(?:-([1-9]\d{0,8}))?", part) for part in numbers.split(",")
     ]
     if len(parts) != 2 or None in parts:
-        raise UsageError(
-            f"{source!r} is not a distribution of lengths",
-            "write for example lognormal:512,64 or uniform:64-2048,16-256",
-        )
+        raise _no_distribution(source)
     return [(int(match[1]), int(match[2] or match[1])) for match in parts if match is not None]
 
 
@@ -90,15 +97,12 @@ def _drawn(name: str, low: int, high: int, draw: random.Random) -> int:
 
 def _read(path: Path) -> Iterator[Request]:
     try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            rows = (
-                _jsonl(stream)
-                if path.suffix in {".jsonl", ".ndjson", ".json"}
-                else csv.DictReader(stream)
-            )
+        # a spreadsheet puts a byte order mark in front
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            by_line = path.suffix in {".jsonl", ".ndjson", ".json"}
             found = 0
-            for number, row in enumerate(rows, start=1):
-                if number > MAX_ROWS:
+            for number, row in _jsonl(path, stream) if by_line else _csv(stream):
+                if found == MAX_ROWS:
                     break
                 found += 1
                 yield _request(path, number, row)
@@ -112,13 +116,31 @@ def _read(path: Path) -> Iterator[Request]:
         raise UnreadableInput(f"{path.name} holds no rows")
 
 
-def _jsonl(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
-    for line in lines:
+Row = tuple[int, Mapping[str, Any]]
+"""The line on which it stands, and its values by lower-case column."""
+
+
+def _csv(stream: TextIO) -> Iterator[Row]:
+    head = stream.readline()
+    stream.seek(0)
+    reader = csv.DictReader(stream, delimiter=";" if ";" in head and "," not in head else ",")
+    reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
+    for row in reader:
+        yield reader.line_num, row
+
+
+def _jsonl(path: Path, lines: Iterable[str]) -> Iterator[Row]:
+    for number, line in enumerate(lines, start=1):
         if line.strip():
-            row = json.loads(line)
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise UnreadableInput(f"{path.name}, line {number}, is not JSON") from error
             if not isinstance(row, dict):
-                raise ValueError("a line is not an object")
-            yield row
+                raise UnreadableInput(
+                    f"{path.name}, line {number}, is not a JSON object", "write one object a line"
+                )
+            yield number, {name.lower(): value for name, value in row.items()}
 
 
 def _request(path: Path, number: int, row: Mapping[str, Any]) -> Request:
@@ -128,11 +150,17 @@ def _request(path: Path, number: int, row: Mapping[str, Any]) -> Request:
         )
         if value is None and at_least == 0:
             return 0
-        if value is None or not re.fullmatch(r"\d{1,9}", str(value)) or int(value) < at_least:
+        if value is None:
             raise UnreadableInput(
-                f"{path.name}, row {number}, has no {name} length", "columns: input, output"
+                f"{path.name}, line {number}, has no {name} length", "columns: input, output"
             )
-        return int(value)
+        # a column with gaps comes out of pandas with decimals; what stands there instead may be a prompt, so it is not shown
+        whole = re.fullmatch(r"\s*(\d{1,9})(?:\.0+)?\s*", str(value))
+        if whole is None or int(whole[1]) < at_least:
+            raise UnreadableInput(
+                f"{path.name}, line {number}: the {name} length is not a whole number from {at_least} to 999,999,999"
+            )
+        return int(whole[1])
 
     blocks = row.get("hash_ids")
     return Request(
