@@ -133,6 +133,8 @@ class _Collected:
 
     incidents: dict[tuple[object, ...], Incident] = field(default_factory=dict)
     observations: dict[tuple[object, ...], Incident] = field(default_factory=dict)
+    alike: dict[str, list[tuple[object, ...]]] = field(default_factory=dict)
+    """The keys kept of each kind; a kind is an incident's or an observation's, never both."""
     signs: dict[str, Reading] = field(default_factory=dict)
     version: str | None = None
     platform: str | None = None
@@ -169,11 +171,12 @@ class _Collected:
         if before := kept.get(key):
             kept[key] = replace(before, repeated=before.repeated + 1)
             return
-        alike = [other for other, one in kept.items() if one.kind == incident.kind]
+        alike = self.alike.setdefault(incident.kind, [])
         if len(alike) == KEPT and incident.kind in _TRENDS:
             del kept[alike.pop()]
         if len(alike) < KEPT:
             kept[key] = incident
+            alike.append(key)
 
     def _add_traceback(self, channel: Channel, own: list[Incident]) -> None:
         """Keep the traceback of the first failure; until there is one, the latest seen."""

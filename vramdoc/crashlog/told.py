@@ -60,6 +60,8 @@ _FAILS = re.compile(
 )
 _ENDS = re.compile(r"[!?。！？]|\.(?!\d)|\n(?![a-z])|(?<![A-Za-z,])\n")
 """A line that ends in a word and goes on with a small letter was wrapped."""
+_MOST = 200
+"""Verbs looked at from either end: what stands between so many is a program's log, and people write above or below it."""
 _REACH = 300
 """Longest sentence looked at, on either side of the verb."""
 _VERBS = 3
@@ -79,7 +81,10 @@ def _reports(
 ) -> Iterator[Incident]:
     """Sentences around a verb in which ``judge`` finds a report."""
     done, seen, looked = 0, 0, 0
-    for verb in verbs.finditer(text):
+    found = list(verbs.finditer(text))
+    if len(found) > 2 * _MOST:
+        found = found[:_MOST] + found[-_MOST:]
+    for verb in found:
         if verb.start() < done:
             continue
         looked = looked + 1 if verb.start() < seen else 1
