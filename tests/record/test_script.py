@@ -146,6 +146,12 @@ def test_sigusr1_writes_a_snapshot_and_sigterm_still_ends_the_program(record) ->
             break
         time.sleep(0.1)
     assert lines_alive(folder / "snapshot.pickle") == {3}
+    for _ in range(100):
+        if (folder / "holders.json").exists():
+            break
+        time.sleep(0.1)
+    (holder,) = Recording(folder).survey.holders
+    assert (holder.what, holder.line) == ("variable `held`", 0)
     os.kill(pid, signal.SIGTERM)
     seen = record.finish(process)
     assert seen.code == 128 + signal.SIGTERM

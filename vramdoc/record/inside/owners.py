@@ -158,12 +158,13 @@ def collection_in(path: Sequence[Any]) -> int | None:
 
 
 def spell(root: Root, path: Sequence[Any]) -> str:
-    """How the program's code names the last object of a path: ``losses``, ``Trainer.history``, ``caches['a']``, ``model.rnn.hidden``."""
+    """How the program's code names the last object of a path: ``losses``, ``Trainer.history``, ``caches[...].k``, ``model.rnn.hidden``."""
     text = type_name(path[0]) if root.name == "self" else root.name
     for position, value in enumerate(path[1:]):
         if not _is_spelling(path, position + 1):  # it is named together with what comes behind it
-            text += _member(path, position, value)
-    return re.sub(r"\._modules\['(\w+)'\]", r".\1", text).removeprefix(".")
+            is_submodule = text.endswith("._modules")
+            text = text.removesuffix("._modules") + _member(path, position, value, is_submodule)
+    return text.removeprefix(".")
 
 
 def filling_line(name: str, place: Place, code: CodeType | None, verb: str = FILLS) -> Place:
@@ -206,12 +207,14 @@ def place_of_class(value: object) -> Place:
     return Place()
 
 
-def _member(path: Sequence[Any], position: int, value: Any) -> str:
-    """What one object of a path calls the next: ``.name``, ``['key']``, ``[...]``; empty where it has no name for it."""
+def _member(path: Sequence[Any], position: int, value: Any, is_submodule: bool) -> str:  # noqa: FBT001 # private
+    """What one object of a path calls the next: ``.name``, ``[...]``; empty where it has no name for it.
+
+    A dictionary's keys are data, which may name a person; only ``torch.nn.Module`` spells attributes by them.
+    """
     holder = path[position]
     if _is_collection(holder) and not _is_spelling(path, position):
-        key = _key_of(holder, value) if is_a(holder, dict) else ""
-        return f"[{key!r}]" if key else "[...]"
+        return f".{_key_of(holder, value)}" if is_submodule else "[...]"
     if type(holder) is tuple:
         return f".{_variable_of(path[position - 1], holder, value)}"
     own = holder if type(holder) is dict else _own_dict(holder)

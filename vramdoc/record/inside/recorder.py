@@ -254,6 +254,8 @@ class Recorder:
         After an out-of-memory error that nobody caught, the survey at the error tells more than one after it.
         """
         found, name = self._oom_survey, OOM_HOLDERS
+        if ending.kind is ExitKind.SIGNAL:
+            return  # the program still runs, in another thread
         if ending.kind is not ExitKind.OUT_OF_MEMORY:
             index = device_in_use()
             total = 0 if self.manifest.device is None else self.manifest.device.total_bytes
