@@ -43,7 +43,8 @@ def test_a_printed_size_reads_back_within_half_its_last_digit(size: int):
     text = format_size(size)
     value, tolerance = read_size(text)
     assert abs(value - size) <= tolerance
-    assert format_size(value) == text or size in {1024, MIB, GIB}
+    # torch prints a unit itself in the next smaller one: 1.00 GiB is read as that unit, whatever was above it.
+    assert format_size(value) == text or value in {1024, MIB, GIB}
 
 
 @pytest.mark.parametrize("wording", WORDINGS)
