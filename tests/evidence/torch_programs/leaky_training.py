@@ -38,6 +38,6 @@ try:
 except torch.OutOfMemoryError as error:
     message = str(error)
 print(json.dumps({"message": message, "stats": kept["stats"], "steps": len(history)}), flush=True)
-# One exit in ten aborts otherwise ("terminate called without an active exception"): autograd's device thread, in which the
-# request failed, is still unwinding while the interpreter goes down.
+# One exit in ten aborts otherwise ("terminate called without an active exception"): the autograd thread, in which the request failed,
+# asks for the interpreter's lock while the interpreter is going down (docs/how-it-works.md).
 os._exit(0)
