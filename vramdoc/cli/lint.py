@@ -17,7 +17,8 @@ def lint(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PATH...", help="Python files, notebooks, shell scripts, Dockerfiles, YAML, or folders."
+            metavar="PATH...",
+            help="Python files, notebooks, shell scripts, Dockerfiles, YAML, or folders.",
         ),
     ],
     output_format: Annotated[
