@@ -22,7 +22,7 @@ from vramdoc.capacity.simulate import simulate
 from vramdoc.capacity.statement import make_statement
 from vramdoc.checkpoint import infer_shape, read_checkpoint
 from vramdoc.checkpoint.kv import layout_of_shape
-from vramdoc.errors import UsageError
+from vramdoc.errors import ChildProblem, UsageError
 from vramdoc.facts import Source
 
 GPU = "1GiB"
@@ -141,6 +141,15 @@ def test_weights_that_do_not_fit_are_said_so_after_one_run(tmp_path: Path) -> No
     assert "session 1 has to wait" in statement_markdown(
         make_statement(plan, read_checkpoint(request.target))
     )
+
+
+@pytest.mark.virtual_gpu
+def test_a_run_that_fails_otherwise_is_no_answer(tiny: Path, tmp_path: Path) -> None:
+    """The virtual GPU has no cudaMallocAsync: that a run ends there does not say that nothing fits."""
+    torch_build()
+    request = CapacityRequest(target=str(tiny), alloc_conf="backend:cudaMallocAsync")
+    with pytest.raises(ChildProblem, match="says nothing about memory"):
+        plan_capacity(request, read_checkpoint(tiny), runner(GPU, tmp_path))
 
 
 def never(spec: object, alloc_conf: str) -> object:

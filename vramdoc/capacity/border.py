@@ -7,6 +7,7 @@ of experts on a real device), the search runs every step instead.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,8 +17,8 @@ from vramdoc.capacity.request import MOST_SESSIONS, CapacityRequest, Run, most_s
 from vramdoc.capacity.session_stream import CALIBRATION_SESSIONS, SessionStream, session_stream
 from vramdoc.capacity.simulate import Simulated, simulate
 from vramdoc.checkpoint.kv import KvLayout
-from vramdoc.errors import VramdocError
-from vramdoc.record.recording import ExitKind, Manifest, Recording
+from vramdoc.errors import ChildProblem, VramdocError
+from vramdoc.record.recording import Exit, ExitKind, Manifest, Recording
 
 
 def search(fits: Callable[[int], bool], guess: int, most: int) -> int:
@@ -31,6 +32,13 @@ def search(fits: Callable[[int], bool], guess: int, most: int) -> int:
             high, at = at, max(at - step, low + 1) if at - step > low else (low + at) // 2
         step *= 2
     return low
+
+
+def _is_verdict(ending: Exit) -> bool:
+    """Whether a run's end says if it fits. cuBLAS, too, fails where the allocator left it no room for a handle."""
+    if ending.kind is ExitKind.CUBLAS:
+        return re.search("ALLOC_FAILED|NOT_INITIALIZED", ending.message or "") is not None
+    return ending.kind in {ExitKind.SUCCESS, ExitKind.OUT_OF_MEMORY}
 
 
 @dataclass(slots=True)
@@ -64,7 +72,11 @@ class Column:
         )  # fmt: skip
 
     def calibrate(self) -> None:
-        """Run three sessions. If they do not fit, the few that are left are run one by one."""
+        """Run three sessions. If they do not fit, the few that are left are run one by one.
+
+        Raises:
+            ChildProblem: the run ended for another reason than memory, so there is no answer.
+        """
         if self.cache == "offloaded" and self.most < max(MOST_SESSIONS, *self.request.sessions):
             self.notes.append(
                 f"offloaded caches fill host memory: at {self.context:,} tokens at most {self.most} sessions were run here"
@@ -88,6 +100,13 @@ class Column:
 
     def _record(self, sessions: int, alloc_conf: str) -> Recording:
         recording = self.run(self.request.spec(self.context, sessions, self.cache), alloc_conf)
+        ending = recording.manifest.exit
+        if not _is_verdict(ending):
+            raise ChildProblem(
+                f"{sessions} sessions of {self.context:,} tokens ended with {ending.kind}, which says nothing about memory"
+                f"{f': {ending.message.splitlines()[0]}' if ending.message else ''}",
+                f"vramdoc diagnose {recording.folder}",
+            )
         self.runs[sessions, alloc_conf] = recording.manifest
         return recording
 

@@ -19,6 +19,7 @@ from vramdoc.capacity.request import (
 )
 from vramdoc.capacity.session_stream import CALIBRATION_SESSIONS
 from vramdoc.checkpoint import Checkpoint
+from vramdoc.errors import ChildProblem
 from vramdoc.facts import Source
 from vramdoc.record.recording import DeviceInfo, Manifest
 
@@ -130,20 +131,25 @@ class _Alternatives:
     def __init__(self, column: Column) -> None:
         self._column = column
         self._others: dict[str, Column] = {}
+        own = column.request.alloc_conf
+        self._ways = [
+            *((config, "") for config in ALTERNATIVE_CONFIGS if config != own),
+            *(("", cache) for cache in ALTERNATIVE_CACHES if cache != column.cache),
+        ]
 
     def find(self, sessions: int) -> tuple[str, str, Source | None]:
         """(config, strategy, where from); empty and None where nothing helps."""
-        column = self._column
-        if not column.loads:
+        if not self._column.loads:
             return "", "", None  # no config and no cache makes weights smaller
-        for config in ALTERNATIVE_CONFIGS:
-            if config != column.request.alloc_conf and self._helps(column, sessions, config):
-                return config, "", _ran_on(column.runs[sessions, config])
-        for cache in ALTERNATIVE_CACHES:
-            if cache != column.cache:
-                other = self._other(cache)
-                if self._helps(other, sessions, column.request.alloc_conf):
-                    return "", cache, _ran_on(other.runs[sessions, column.request.alloc_conf])
+        for config, cache in tuple(self._ways):
+            conf = config or self._column.request.alloc_conf
+            try:
+                column = self._other(cache) if cache else self._column
+                if self._helps(column, sessions, conf):
+                    return config, cache, _ran_on(column.runs[sessions, conf])
+            except ChildProblem as why:  # not a way on this machine; the column's own answer stands
+                self._ways.remove((config, cache))
+                self._column.notes.append(f"{config or cache} was left out: {why.message}")
         return "", "", None
 
     def _helps(self, column: Column, sessions: int, config: str) -> bool:
