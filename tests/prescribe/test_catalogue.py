@@ -282,3 +282,41 @@ def test_an_engine_known_by_its_message_alone_gets_its_own_flags(text: str, flag
     found = proposed(text_case(f"ValueError: {text}"))
     assert flag in found["RX-MAXLEN"].snippets["bash"]
     assert "RX-STATIC" not in found
+
+
+@pytest.mark.parametrize(
+    ("backend", "variable", "command"),
+    [
+        ("CUDA", "CUDA_VISIBLE_DEVICES", "nvidia-smi"),
+        ("HIP", "HIP_VISIBLE_DEVICES", "rocm-smi"),
+        ("NPU", "ASCEND_RT_VISIBLE_DEVICES", "npu-smi"),
+    ],
+)
+def test_a_busy_device_is_looked_at_with_its_vendors_own_tools(
+    backend: str, variable: str, command: str
+):
+    case = text_case(
+        f"RuntimeError: {backend} out of memory. Tried to allocate 2.00 GiB ({backend} 0; 60.00 GiB total capacity; 8.00 GiB already allocated; 1.00 GiB free; 9.00 GiB reserved in total by PyTorch)"
+    )
+    bash = proposed(case)["RX-OTHERPROC"].snippets["bash"]
+    assert variable in bash
+    assert bash.startswith(command)
+
+
+def test_an_allocator_of_another_vendor_gets_none_of_cudas_options():
+    case = text_case(
+        "RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 24.00 GiB total capacity; 15.00 GiB already allocated; 0.50 GiB free; 23.00 GiB reserved in total by PyTorch)"
+    )
+    assert [p.id for p in proposed(case).values() if p.alloc_conf] == []
+
+
+def test_a_macs_other_programs_are_closed_where_they_hold_most():
+    case = text_case(
+        "RuntimeError: MPS backend out of memory (MPS allocated: 2.00 GB, other allocations: 6.00 GB, max allowed: 8.00 GB). Tried to allocate 512.00 MB on private pool."
+    )
+    assert next(iter(proposed(case))) == "RX-MPSOTHERS"
+
+
+def test_an_engine_without_room_for_any_cache_is_given_more_before_less_is_asked_of_it():
+    found = proposed(text_case("vllm: ValueError: No available memory for the cache blocks."))
+    assert next(iter(found)) == "RX-ENGINEMORE"

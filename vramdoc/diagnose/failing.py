@@ -160,15 +160,6 @@ def _rest(found: Shortage) -> int | None:
     return sums.total - sums.allocated - sums.free
 
 
-_LISTERS = {"HIP": "rocm-smi", "NPU": "npu-smi info", "XPU": "xpu-smi ps"}
-
-
-def lister(case: Case) -> str:
-    """The program that lists a device's processes, by the backend that the message names."""
-    text = case.oom.text if case.oom is not None else ""
-    return next((tool for name, tool in _LISTERS.items() if text.startswith(name)), "nvidia-smi")
-
-
 def where(case: Case) -> str:
     """``GPU 1`` where the message names the device, else ``the device``."""
     device = case.oom.device if case.oom is not None else None

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vramdoc.diagnose.engine import primary
 from vramdoc.diagnose.rules import RULES
+from vramdoc.diagnose.vendors import vendor
 from vramdoc.diagnose.verdict import Confidence, Outcome, Severity, Verdict
 from vramdoc.evidence.case import Case
 from vramdoc.prescribe.circumstances import CONDITIONS, Circumstances, circumstances
@@ -107,7 +108,10 @@ def _snippets(
     remedy: Remedy, conf: str | None, around: Circumstances, case: Case
 ) -> dict[str, str]:
     figures = _figures(around, case)
-    variables = {name: _filled(value, figures) for name, value in remedy.environment.items()}
+    variables = {
+        _filled(name, figures): _filled(value, figures)
+        for name, value in remedy.environment.items()
+    }
     if conf is not None:
         name = variable_for(around.release, in_use=around.variable, is_rocm=around.is_rocm)
         variables[name] = conf
@@ -132,8 +136,11 @@ def _filled(text: str, figures: Mapping[str, str]) -> str:
 
 def _figures(around: Circumstances, case: Case) -> dict[str, str]:
     """What remedies name in braces; an engine's command may name further figures, so those come after it."""
-    engine = engine_at_work(around.signs) or ENGINES[0]
+    engine, device = engine_at_work(around.signs) or ENGINES[0], vendor(case)
     return {
+        "lister": device.lister,
+        "processes": device.processes,
+        "visible": device.visible,
         **{purpose: commands[engine] for purpose, commands in ENGINE_COMMANDS.items()},
         "stored_tokens": _stored_tokens(case),
         "idle_gpu": _idle_gpu(case),

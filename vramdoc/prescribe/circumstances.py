@@ -11,6 +11,7 @@ from vramdoc.diagnose.kept import keepers
 from vramdoc.diagnose.script_signs import SETTING_LATE, violation
 from vramdoc.diagnose.settings import entries, release_of
 from vramdoc.diagnose.shortage import Situation, shortage
+from vramdoc.diagnose.vendors import NVIDIA, vendor
 from vramdoc.evidence.case import Case
 from vramdoc.evidence.siblings import sibling_ranks
 from vramdoc.prescribe.engines import engine_at_work
@@ -39,6 +40,9 @@ class Circumstances:
     is_rocm: bool
     backend: str
     """``cuda``, ``async``, ``xpu``, ``mps``."""
+    is_nvidia: bool
+    is_gpu_of_cuda: bool
+    """PyTorch's caching allocator for CUDA or ROCm, which the options are for."""
     settings: Mapping[str, str]
     """Allocator options in force or visible."""
     signs: frozenset[str]
@@ -61,6 +65,10 @@ class Circumstances:
     """A tensor is concatenated onto that is no KV cache."""
     keepers: frozenset[str] | None
     """How what leaks is kept (``HolderKind``); None where the program was not asked."""
+    mps_others_lead: bool
+    """On a Mac: what others hold is more than what PyTorch does."""
+    has_no_cache_left: bool
+    """An engine found no room for its cache at all."""
     host: frozenset[str]
     """Which of the host's stores ran out: ``shared-memory``, ``commit-limit``, ``pinned``, ``memory``."""
 
@@ -82,6 +90,11 @@ def circumstances(case: Case) -> Circumstances:
     variable = log.signs.get("alloc-conf-variable") if log is not None else None
     pending = case.oom.extra.get("pending") if case.oom is not None else None
     in_vain = _set_in_vain(case)
+    kind = str(backend.value) if backend is not None else "cuda"
+    is_rocm = "HIP" in (case.oom.text if case.oom is not None else "") or bool(
+        manifest and manifest.versions.get("rocm")
+    )
+    is_nvidia = vendor(case) is NVIDIA and not is_rocm
     return Circumstances(
         platform=_platform(case),
         release=release_of(newest),
@@ -89,9 +102,10 @@ def circumstances(case: Case) -> Circumstances:
             version or (log.torch_version or log.torch_at_least if log is not None else None)
         ),
         variable=_variable_in_use(case) or (variable.text if variable is not None else ""),
-        is_rocm="HIP" in (case.oom.text if case.oom is not None else "")
-        or bool(manifest and manifest.versions.get("rocm")),
-        backend=str(backend.value) if backend is not None else "cuda",
+        is_rocm=is_rocm,
+        is_nvidia=is_nvidia,
+        is_gpu_of_cuda=kind == "cuda" and (is_nvidia or is_rocm),
+        backend=kind,
         settings=entries(conf),
         signs=frozenset(log.signs if log is not None else ()) | _workload_signs(case),
         situation=found.situation if found is not None else None,
@@ -110,6 +124,8 @@ def circumstances(case: Case) -> Circumstances:
         keepers=None
         if case.holders is None
         else frozenset(_how_kept(held) for held in keepers(case)),
+        mps_others_lead=_others_lead(case),
+        has_no_cache_left=log is not None and log.first("engine-no-kv") is not None,
         host=frozenset(_host_stores(case)),
     )
 
@@ -121,6 +137,12 @@ def _set_in_vain(case: Case) -> str | None:
     if not wanted or snapshot is None or not snapshot.allocator_settings:
         return None
     return wanted if entries(wanted) != entries(snapshot.alloc_conf) else None
+
+
+def _others_lead(case: Case) -> bool:
+    other = case.oom.extra.get("other_allocations") if case.oom is not None else None
+    own = case.oom.allocated if case.oom is not None else None
+    return other is not None and own is not None and int(other.value) > int(own.value)
 
 
 def _host_stores(case: Case) -> Iterator[str]:
@@ -171,7 +193,7 @@ def _workload_signs(case: Case) -> frozenset[str]:
     )
     trains = "/trainer" in files or "Trainer" in files
     engine_kv = log.first("engine-kv", "engine-no-kv", "cache-overflow") is not None
-    generates = generates or (engine_kv and not {"vllm"} & log.signs.keys())
+    generates = generates or engine_kv
     return frozenset(
         sign for sign, seen in (("generation", generates), ("trainer", trains)) if seen
     )
@@ -179,7 +201,7 @@ def _workload_signs(case: Case) -> frozenset[str]:
 
 def _can_expand(c: Circumstances) -> bool:
     """Whether this platform and release has expandable segments (allocator-spec 4.9)."""
-    if c.backend != "cuda" or c.platform == "macos":
+    if not c.is_gpu_of_cuda or c.platform == "macos":
         return False
     if c.platform == "windows":
         return c.oldest_release is not None and c.oldest_release >= (2, 14)
@@ -200,12 +222,16 @@ CONDITIONS: Mapping[str, Callable[[Circumstances], bool]] = {
         and c.settings.get("backend", "native") == "native"
     ),
     "no-expandable": lambda c: not _can_expand(c) or c.platform == "wsl",
-    "native": lambda c: c.backend == "cuda" and c.settings.get("backend", "native") == "native",
+    "native": lambda c: c.is_gpu_of_cuda and c.settings.get("backend", "native") == "native",
     "split-unset": lambda c: "max_split_size_mb" not in c.settings,
+    "nvidia": lambda c: c.is_nvidia,
     "cuda": lambda c: c.backend in {"cuda", "async"},
     "mps": lambda c: c.backend == "mps",
     "xpu": lambda c: c.backend == "xpu",
     "whole-gpu": lambda c: "vgpu" not in c.signs,
+    "shared-gpu": lambda c: "vgpu" in c.signs,
+    "mps-others": lambda c: c.mps_others_lead,
+    "no-cache-left": lambda c: c.has_no_cache_left,
     "fraction": lambda c: c.has_limit and c.backend == "cuda",
     "large-segments": lambda c: c.oldest_release is not None and c.oldest_release >= (2, 11),
     "too-large": lambda c: c.is_too_large,
@@ -215,7 +241,9 @@ CONDITIONS: Mapping[str, Callable[[Circumstances], bool]] = {
     "engine": lambda c: engine_at_work(c.signs) is not None,
     "no-engine": lambda c: engine_at_work(c.signs) is None,
     "training": lambda c: "backward" in c.signs,
-    "generation": lambda c: "generation" in c.signs and "backward" not in c.signs,
+    "generation": lambda c: (
+        "generation" in c.signs and "backward" not in c.signs and engine_at_work(c.signs) is None
+    ),
     "ranks-together": lambda c: c.siblings > 0 or bool({"distributed", "deepspeed"} & c.signs),
     "shared-memory-full": lambda c: "shared-memory" in c.host,
     "commit-limit": lambda c: "commit-limit" in c.host,

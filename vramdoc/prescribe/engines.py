@@ -16,6 +16,11 @@ ENGINE_COMMANDS: Mapping[str, Mapping[str, str]] = {
         "sglang": "python -m sglang.launch_server --model-path MODEL --mem-fraction-static 0.8 --max-running-requests 64",
         "tgi": "text-generation-launcher --model-id MODEL --cuda-memory-fraction 0.85 --max-batch-prefill-tokens 2048",
     },
+    "engine_more": {
+        "vllm": "vllm serve MODEL --gpu-memory-utilization 0.95 --max-num-seqs 64    # or --tensor-parallel-size 2",
+        "sglang": "python -m sglang.launch_server --model-path MODEL --mem-fraction-static 0.92    # or --tp 2",
+        "tgi": "text-generation-launcher --model-id MODEL --cuda-memory-fraction 0.95    # or --num-shard 2",
+    },
     "engine_length": {
         "vllm": "vllm serve MODEL --max-model-len {stored_tokens}",
         "sglang": "python -m sglang.launch_server --model-path MODEL --context-length {stored_tokens}",

@@ -6,7 +6,6 @@ from vramdoc.crashlog.incident import Incident
 from vramdoc.diagnose.answers import cite, confirmed, derived, quote, ruled_out, undecided
 from vramdoc.diagnose.failing import (
     figures,
-    lister,
     size,
     unnumbered,
     where,
@@ -21,6 +20,7 @@ from vramdoc.diagnose.shortage import (
     normal_non_pytorch,
     shortage,
 )
+from vramdoc.diagnose.vendors import vendor
 from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
 from vramdoc.evidence.case import Case
 from vramdoc.evidence.siblings import sibling_ranks
@@ -42,7 +42,7 @@ def judge(case: Case) -> Verdict:
         return undecided(
             ID,
             "The message does not say what others hold.",
-            [f"which processes hold the device ({lister(case)})"],
+            [f"which processes hold the device ({vendor(case).lister})"],
         )
     if found.situation is Situation.HAD_ROOM:
         return ruled_out(ID, f"{size(sums.free)} of the device were free.")
@@ -50,7 +50,7 @@ def judge(case: Case) -> Verdict:
         return undecided(
             ID,
             f"{size(sums.outside)} of the device are outside this pool, more than a context usually takes; the message does not say whose they are.",
-            [f"a per-process list ({lister(case)}) at the moment of the failure"],
+            [f"a per-process list ({vendor(case).lister}) at the moment of the failure"],
             evidence=figures(case, found, "outside_this_allocator"),
             severity=Severity.WARNING,
         )
@@ -85,7 +85,7 @@ def _confirmed(case: Case, found: Shortage) -> Verdict:
         share = (sums.outside or 0) / (sums.total or 1)
         summary = (
             f"{size(sums.outside)} ({100 * share:.0f} %) of {where(case)} are outside this process's pool, which reserves only {size(sums.reserved)}: "
-            f"another process, or another context, holds them. Look for the owner with {lister(case)}; this message lists {lists}."
+            f"another process, or another context, holds them. Look for the owner with {vendor(case).lister}; this message lists {lists}."
         )
     elif sums.process is not None and sums.process_is_matched:
         count = sums.other_count + 1

@@ -246,6 +246,7 @@ RULE = Rule(
     ),
     not_to_confuse_with="true-capacity at load, leak (memory that nothing needs any more). From a message without traceback it cannot be told.",
     remedies=(
+        "RX-ENGINEMORE",
         "RX-MAXLEN",
         "RX-STATIC",
         "RX-SLIDE",

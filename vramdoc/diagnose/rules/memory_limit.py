@@ -199,6 +199,8 @@ RULE = Rule(
     ),
     not_to_confuse_with="true-capacity: the device is not full. 17179869184.00 GiB is 2^64 bytes and means that no limit is set.",
     remedies=(
+        "RX-SHARE",
+        "RX-MPSOTHERS",
         "RX-LIMIT",
         "RX-GCTHRESH",
         "RX-MPSLIMIT",

@@ -127,7 +127,7 @@ ALLOCATOR_SETTINGS: tuple[Remedy, ...] = (
         verify="rerun",
         limits="Must be in the environment before import torch; CUDA 11.4 or later.",
         settings={"backend": "cudaMallocAsync"},
-        needs=("no-expandable", "native", "options"),
+        needs=("no-expandable", "native", "options", "nvidia"),
     ),
     Remedy(
         id="RX-FRACTION",

@@ -156,6 +156,18 @@ PROGRAM: tuple[Remedy, ...] = (
         needs=("generation", "no-engine"),
     ),
     Remedy(
+        id="RX-ENGINEMORE",
+        title="Give the engine's cache room",
+        change="Raise the share of memory that the engine may use, run fewer sequences at once, shard the model over more GPUs, or take weights of fewer bytes.",
+        serves=("kv-growth",),
+        effect="Something is left for the cache after weights and warm-up.",
+        risk="Close to the whole device, handles and graphs may find no room.",
+        verify="formula: vramdoc capacity MODEL",
+        command_line="{engine_more}",
+        check="vramdoc capacity MODEL",
+        needs=("engine", "no-cache-left"),
+    ),
+    Remedy(
         id="RX-MAXLEN",
         title="Ask the engine for shorter sequences",
         change="Lower max_model_len to what the cache can hold, raise gpu_memory_utilization, or shard the model over more GPUs.",
