@@ -21,8 +21,10 @@ from typing import TypeAlias
 from vramdoc.allocator.releases import minor
 from vramdoc.errors import UnreadableInput, UsageError
 from vramdoc.lint.files import CannotRead, Found, Kind, discover, kind_by_content, read
+from vramdoc.lint.finding import Finding
 from vramdoc.lint.notebook import python_of
-from vramdoc.lint.rule import Finding, Rule
+from vramdoc.lint.python_settings import settings_of
+from vramdoc.lint.rule import Rule
 from vramdoc.lint.rules import RULES
 from vramdoc.lint.settings import ANYWHERE, SETTERS, VARIABLES, Setting, Target
 from vramdoc.lint.shell import dockerfile_settings, script_settings, shell_settings
@@ -211,7 +213,7 @@ def _found(
         return
     source = Source(tree)
     if not identifiers.isdisjoint((*VARIABLES, *SETTERS)):
-        yield from _judged(worth, source.settings, target)
+        yield from _judged(worth, settings_of(source), target)
     for rule in worth:
         for name, check in rule.calls.items():
             for call in source.calls.get(name, ()):

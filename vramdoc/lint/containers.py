@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vramdoc.lint.bindings import key_of
-from vramdoc.lint.source import receiver
+from vramdoc.lint.source import once_a_file, receiver
 
 if TYPE_CHECKING:
     from vramdoc.lint.source import Source
@@ -34,17 +34,14 @@ def put_into(source: Source, container: ast.AST) -> Iterator[ast.expr]:
             yield value
 
 
+@once_a_file
 def _additions(source: Source) -> dict[str, list[tuple[ast.expr, ast.expr]]]:
     """Key of each container of the file to where something is put into it, and what."""
-    known = source.memo.get("additions")
-    if isinstance(known, dict):
-        return known
     table: dict[str, list[tuple[ast.expr, ast.expr]]] = {}
     for place, value in _added(source):
         key = key_of(place)
         if key is not None:
             table.setdefault(key, []).append((place, value))
-    source.memo["additions"] = table
     return table
 
 

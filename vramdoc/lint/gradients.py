@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vramdoc.lint.bindings import Binding, Role, key_of, root_of
-from vramdoc.lint.source import DEFINITIONS, last_name, receiver
+from vramdoc.lint.source import DEFINITIONS, last_name, once_a_file, receiver
 
 if TYPE_CHECKING:
     from vramdoc.lint.source import Source
@@ -152,17 +152,13 @@ def is_module(source: Source, node: ast.AST) -> bool:
     return unknown and _MODULE_NAME.search(last_name(node)) is not None
 
 
+@once_a_file
 def _module_keys(source: Source) -> set[str]:
-    found = source.memo.get("module keys")
-    if found is None:
-        found = {
-            key
-            for call in source.calls_named(*_MODULE_METHODS)
-            if (target := receiver(call)) is not None and (key := key_of(target)) is not None
-        }
-        source.memo["module keys"] = found
-    assert isinstance(found, set)
-    return found
+    return {
+        key
+        for call in source.calls_named(*_MODULE_METHODS)
+        if (target := receiver(call)) is not None and (key := key_of(target)) is not None
+    }
 
 
 def _makes_module(source: Source, call: ast.Call) -> bool:

@@ -16,7 +16,7 @@ from vramdoc.lint.bindings import Role
 from vramdoc.lint.literals import HOLE, number, texts
 from vramdoc.lint.settings import CONF_VARIABLES, SETTERS, VARIABLES, Reach, Setting
 from vramdoc.lint.shell import shell_settings
-from vramdoc.lint.source import receiver
+from vramdoc.lint.source import once_a_file, receiver
 
 if TYPE_CHECKING:
     from vramdoc.lint.source import Source
@@ -33,7 +33,8 @@ _SHELL_CALLS = (
 )
 
 
-def settings_of(source: Source) -> Iterator[Setting]:
+@once_a_file
+def settings_of(source: Source) -> tuple[Setting, ...]:
     """Every setting of the file, in the order of the text."""
     found = [
         *_assigned(source),
@@ -42,7 +43,7 @@ def settings_of(source: Source) -> Iterator[Setting]:
         *_commands(source),
         *_words(source),
     ]
-    yield from sorted(dict.fromkeys(found), key=lambda s: (s.line, s.column))
+    return tuple(sorted(dict.fromkeys(found), key=lambda s: (s.line, s.column)))
 
 
 def is_environment(source: Source, node: ast.AST | None) -> bool:

@@ -13,35 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from vramdoc.lint.finding import Finding
 from vramdoc.lint.violation import Level
 
 if TYPE_CHECKING:
     from vramdoc.lint.settings import Setting, Target
     from vramdoc.lint.source import Source
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """A place and what is wrong there. ``level`` overrides the rule's own where this case is milder or worse."""
-
-    line: int
-    column: int
-    end_line: int
-    message: str
-    level: Level | None = None
-
-
-def at(
-    node: ast.expr | ast.stmt | ast.excepthandler, message: str, level: Level | None = None
-) -> Finding:
-    """A finding at the place where ``node`` starts."""
-    return Finding(
-        line=node.lineno,
-        column=node.col_offset + 1,
-        end_line=node.end_lineno or node.lineno,
-        message=message,
-        level=level,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from enum import Enum
 from vramdoc.allocator.config import AllocatorConfig, ConfigError
 from vramdoc.allocator.options import KEYS, Kind
 from vramdoc.allocator.releases import NEWEST, minor, nearest
+from vramdoc.lint.finding import Finding
 from vramdoc.lint.literals import HOLE
-from vramdoc.lint.rule import Finding
 from vramdoc.lint.violation import Level
 
 CONF_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 if TYPE_CHECKING:
     from vramdoc.lint.flow import Flow
-    from vramdoc.lint.settings import Setting
-    from vramdoc.lint.timeline import Moment
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -46,7 +44,7 @@ class Source:
         self.tree = tree
         self.parents: dict[ast.AST, ast.AST] = {}
         self.memo: dict[object, object] = {}
-        """What analyses have worked out about this file and want again."""
+        """What analyses have worked out about this file and want again (``once_a_file``)."""
         nodes: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
         parents = self.parents
         order: list[ast.AST] = []
@@ -227,19 +225,20 @@ class Source:
 
         return Flow(self)
 
-    @cached_property
-    def settings(self) -> tuple[Setting, ...]:
-        """Every place that sets an allocator variable."""
-        from vramdoc.lint.python_settings import settings_of  # noqa: PLC0415 - as for ``flow``
 
-        return tuple(settings_of(self))
+Answer = TypeVar("Answer")
 
-    @cached_property
-    def moments(self) -> Mapping[Setting, Moment]:
-        """What torch had already done when each setting of this process's environment takes place."""
-        from vramdoc.lint.timeline import moments  # noqa: PLC0415 - as for ``flow``
 
-        return moments(self)
+def once_a_file(analysis: Callable[[Source], Answer]) -> Callable[[Source], Answer]:
+    """An analysis of a whole file whose answer is kept with it, since several rules ask."""
+
+    @wraps(analysis)
+    def kept(source: Source) -> Answer:
+        if analysis not in source.memo:
+            source.memo[analysis] = analysis(source)
+        return cast("Answer", source.memo[analysis])
+
+    return kept
 
 
 def argument(call: ast.Call, name: str, index: int | None = None) -> ast.expr | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from vramdoc.lint.rule import Finding
+from vramdoc.lint.finding import Finding
 
 _COMMENT = re.compile(r"#\s*vramdoc:\s*ignore(?:\[(?P<ids>[^\]]*)\])?", re.IGNORECASE)
 ANY = frozenset({"*"})

@@ -13,8 +13,9 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from vramdoc.lint.devices import cuda, makes_tensor, starts_cuda
+from vramdoc.lint.python_settings import settings_of
 from vramdoc.lint.settings import Reach, Setting
-from vramdoc.lint.source import DEFINITIONS
+from vramdoc.lint.source import DEFINITIONS, once_a_file
 
 if TYPE_CHECKING:
     from vramdoc.lint.source import Source
@@ -45,6 +46,7 @@ class Moment:
 _START = Moment(Stage.NOTHING)
 
 
+@once_a_file
 def moments(source: Source) -> Mapping[Setting, Moment]:
     """The earliest moment at which each setting of this process's environment takes place."""
     return _Walk(source).run()
@@ -54,7 +56,7 @@ class _Walk:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.settings: dict[ast.AST, list[Setting]] = {}
-        for setting in source.settings:
+        for setting in settings_of(source):
             if setting.reach is Reach.PROCESS and setting.node is not None:
                 self.settings.setdefault(setting.node, []).append(setting)
         self.found: dict[Setting, Moment] = {}

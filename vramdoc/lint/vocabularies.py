@@ -33,7 +33,8 @@ SPARE_ROWS = (
     (re.compile(r"(^|/)(flan-)?t5-", re.IGNORECASE), 28),
     (re.compile(r"(^|/)opt-", re.IGNORECASE), 7),
 )
-"""Families whose table was made longer than the vocabulary, and by how much: vocab_size of config.json less len(tokenizer)."""
+"""Families whose table was made longer than the vocabulary, and by how much: vocab_size less len(tokenizer), as their authors published them.
+Not held against the files here: a table that is shorter than said only makes the rule silent."""
 ENDS = frozenset(
     {"<|endoftext|>", "</s>", "<s>", "<unk>", "<eos>", "<bos>", "<|im_end|>", "<|eot_id|>"}
 )

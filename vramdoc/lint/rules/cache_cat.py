@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from vramdoc.lint import growth
 from vramdoc.lint.bindings import Role, key_of, root_of
-from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.finding import Finding, at
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.source import DEFINITIONS, Source, last_name
 from vramdoc.lint.violation import Level
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from vramdoc.lint import growth
 from vramdoc.lint.bindings import key_of
-from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.finding import Finding, at
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.shapes import dimensions
 from vramdoc.lint.source import Source, receiver
 from vramdoc.lint.storage import Owner, Storage, storages

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from vramdoc.allocator.options import KEYS
-from vramdoc.lint.rule import Example, Finding, Rule
+from vramdoc.lint.finding import Finding
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.settings import CONF_VARIABLES, SETTERS, Setting, Target, split_entries
 from vramdoc.lint.violation import Level
 

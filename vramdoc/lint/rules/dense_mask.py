@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 
 from vramdoc.lint.bindings import key_of
+from vramdoc.lint.finding import Finding, at
 from vramdoc.lint.growth import targets
 from vramdoc.lint.literals import number
-from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.shapes import dimensions
 from vramdoc.lint.source import Source, argument, last_name
 from vramdoc.lint.violation import Level

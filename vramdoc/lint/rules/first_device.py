@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 
 from vramdoc.lint.devices import cuda, names_current_device, names_first_device
-from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.finding import Finding, at
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.source import Source, argument, last_name, receiver
 from vramdoc.lint.violation import Level
 

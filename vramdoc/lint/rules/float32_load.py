@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from vramdoc.lint.bindings import key_of
 from vramdoc.lint.devices import cuda
+from vramdoc.lint.finding import Finding, at
 from vramdoc.lint.literals import texts
-from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.source import Source, argument, last_name, receiver
 from vramdoc.lint.violation import Level
 

@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from vramdoc.lint.bindings import key_of
+from vramdoc.lint.finding import Finding, at
 from vramdoc.lint.literals import number
-from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.shapes import JOINS, dimensions, numel, product, result_numel
 from vramdoc.lint.source import Source, argument, last_name, receiver
 from vramdoc.lint.storage import Owner, Storage, storages

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from vramdoc.lint.arrays import from_numpy
 from vramdoc.lint.bindings import Binding, Role, key_of
 from vramdoc.lint.containers import ADDERS
+from vramdoc.lint.finding import Finding, at
 from vramdoc.lint.gradients import Graph, enclosing, gradients_off, graph_of, is_forward
 from vramdoc.lint.growth import is_join
 from vramdoc.lint.literals import flag
-from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.source import DEFINITIONS, LOOPS, Source, last_name, receiver
 from vramdoc.lint.violation import Level
 

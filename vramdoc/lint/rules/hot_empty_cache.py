@@ -6,8 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
+from vramdoc.lint.finding import Finding, at
 from vramdoc.lint.gradients import is_forward
-from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.source import COMPREHENSIONS, DEFINITIONS, LOOPS, Source, last_name
 from vramdoc.lint.violation import Level
 

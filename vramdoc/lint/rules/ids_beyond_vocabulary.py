@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 
 from vramdoc.lint.bindings import Role, key_of
+from vramdoc.lint.finding import Finding, at
 from vramdoc.lint.literals import number, texts
-from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.shapes import shape
 from vramdoc.lint.source import Source, argument, last_name, receiver
 from vramdoc.lint.violation import Level

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramdoc.lint.rule import Example, Finding, Rule
+from vramdoc.lint.finding import Finding
+from vramdoc.lint.python_settings import settings_of
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.settings import CONF_VARIABLES, NO_CACHING, Reach, Setting, Target
 from vramdoc.lint.source import Source
 from vramdoc.lint.violation import Level
@@ -63,7 +65,7 @@ def check(setting: Setting, target: Target) -> Iterator[Finding]:
 def check_together(source: Source) -> Iterator[Finding]:
     """A second variable set for the same process."""
     set_here = [
-        s for s in source.settings if s.reach is Reach.PROCESS and s.variable in CONF_VARIABLES
+        s for s in settings_of(source) if s.reach is Reach.PROCESS and s.variable in CONF_VARIABLES
     ]
     first = min(set_here, key=lambda s: CONF_VARIABLES.index(s.variable), default=None)
     for setting in set_here:
@@ -78,7 +80,7 @@ def check_together(source: Source) -> Iterator[Finding]:
     uncached = next(
         (
             s
-            for s in source.settings
+            for s in settings_of(source)
             if s.reach is Reach.PROCESS and s.variable in NO_CACHING and s.value == "1"
         ),
         None,

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 
 from vramdoc.lint.bindings import key_of
+from vramdoc.lint.finding import Finding, at
 from vramdoc.lint.gradients import enclosing, gradients_off, is_forward
-from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.source import DEFINITIONS, Source, last_name, receiver
 from vramdoc.lint.violation import Level
 

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 
 from vramdoc.lint.devices import starts_cuda
+from vramdoc.lint.finding import Finding, at
 from vramdoc.lint.gradients import is_forward, is_module
-from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.source import DEFINITIONS, Source, last_name
 from vramdoc.lint.violation import Level
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from vramdoc.lint.rule import Example, Finding, Rule
+from vramdoc.lint.finding import Finding
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.settings import VARIABLES, Setting
 from vramdoc.lint.source import Source
-from vramdoc.lint.timeline import Moment, Stage
+from vramdoc.lint.timeline import Moment, Stage, moments
 from vramdoc.lint.violation import Level
 
 RULE = Rule(
@@ -90,7 +91,7 @@ _LAUNCHERS = (
 @RULE.on_source
 def check(source: Source) -> Iterator[Finding]:
     """Settings of this process's environment at a stage that no longer listens."""
-    for setting, moment in source.moments.items():
+    for setting, moment in moments(source).items():
         if moment.stage is Stage.STARTED and not _for_children(source, setting):
             yield setting.finding(_message(setting, moment))
         elif (

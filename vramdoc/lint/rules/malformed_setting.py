@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from vramdoc.allocator.config import ConfigError
 from vramdoc.allocator.options import KEYS, Kind
 from vramdoc.allocator.releases import NEWEST, nearest
+from vramdoc.lint.finding import Finding
 from vramdoc.lint.literals import HOLE
-from vramdoc.lint.rule import Example, Finding, Rule
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.settings import (
     CONF_VARIABLES,
     SETTERS,

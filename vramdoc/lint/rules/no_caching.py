@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramdoc.lint.finding import Finding
 from vramdoc.lint.literals import HOLE
-from vramdoc.lint.rule import Example, Finding, Rule
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.settings import NO_CACHING, Setting, Target
 from vramdoc.lint.violation import Level
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramdoc.lint.rule import Example, Finding, Rule
+from vramdoc.lint.finding import Finding
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.settings import VARIABLES
 from vramdoc.lint.source import Source
-from vramdoc.lint.timeline import Stage
+from vramdoc.lint.timeline import Stage, moments
 from vramdoc.lint.violation import Level
 
 RULE = Rule(
@@ -49,7 +50,7 @@ import torch
 @RULE.on_source
 def check(source: Source) -> Iterator[Finding]:
     """Settings between the import and the first use."""
-    for setting, moment in source.moments.items():
+    for setting, moment in moments(source).items():
         backend = setting.entries.get("backend", "native")
         if moment.stage is Stage.IMPORTED and backend == "native":
             yield setting.finding(

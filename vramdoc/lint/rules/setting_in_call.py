@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from vramdoc.lint.bindings import Role
-from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.finding import Finding, at
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.settings import VARIABLES
 from vramdoc.lint.source import Source, last_name
 from vramdoc.lint.timeline import IMPORTS_TORCH

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from vramdoc.allocator.options import KEYS, Kind
 from vramdoc.allocator.releases import NEWEST, nearest
-from vramdoc.lint.rule import Example, Finding, Rule
+from vramdoc.lint.finding import Finding
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.settings import CONF_VARIABLES, SETTERS, Setting, Target, is_out_of_range, judge
 from vramdoc.lint.violation import Level
 

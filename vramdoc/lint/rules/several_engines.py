@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from vramdoc.lint.finding import Finding, at
 from vramdoc.lint.literals import number
-from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.source import COMPREHENSIONS, Source, argument, last_name
 from vramdoc.lint.violation import Level
 

@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from vramdoc.lint.bindings import Role
+from vramdoc.lint.finding import Finding, at
 from vramdoc.lint.literals import number
-from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.source import Source, argument, receiver
 from vramdoc.lint.violation import Level
 

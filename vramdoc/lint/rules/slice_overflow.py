@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from vramdoc.lint import growth
 from vramdoc.lint.bindings import Role, key_of
+from vramdoc.lint.finding import Finding, at
 from vramdoc.lint.literals import number
-from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.shapes import dimensions
 from vramdoc.lint.source import COMPREHENSIONS, Source, argument, last_name
 from vramdoc.lint.violation import Level

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramdoc.lint.rule import Example, Finding, Rule
+from vramdoc.lint.finding import Finding
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.settings import VARIABLES, Reach, Setting, Target
 from vramdoc.lint.violation import Level
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from vramdoc.lint.bindings import Role, key_of
 from vramdoc.lint.devices import ENGINES, cuda, names_current_device, starts_cuda
+from vramdoc.lint.finding import Finding, at
 from vramdoc.lint.literals import number
-from vramdoc.lint.rule import Example, Finding, Rule, at
+from vramdoc.lint.rule import Example, Rule
 from vramdoc.lint.source import COMPREHENSIONS, DEFINITIONS, Source, argument, last_name
 from vramdoc.lint.violation import Level
 
