@@ -137,6 +137,15 @@ def test_serve_accounts_for_every_session(tmp_path: Path, tiny: Path) -> None:
     assert seen["returned_bytes"] > 0
 
 
+def test_serving_that_runs_out_of_memory_reports_what_it_saw(tmp_path: Path, tiny: Path) -> None:
+    manifest = record(
+        tmp_path, tiny, name="serve", sessions=4, arrivals=6, lengths="fixed:4000,4", memory_fraction=0.004, context=4096
+    ).manifest  # fmt: skip
+    assert str(manifest.exit.kind) == "oom"
+    (seen,) = (item.detail for item in manifest.observations if item.kind == "serve")
+    assert 1 <= seen["arrived"] < 6
+
+
 def test_file_larger_than_the_device_ends_while_loading(tmp_path: Path) -> None:
     """And costs no host memory: 16 GB are mapped, none are read."""
     write(tmp_path / "m.safetensors", "llama-3-8b", "BF16")

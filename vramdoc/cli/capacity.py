@@ -109,7 +109,8 @@ def capacity(
         if serves:
             own = {"arrivals": arrivals, "lengths": lengths}
             served = planning.serve(question, {k: v for k, v in own.items() if v is not None})
-            return _show_served(publish.cleaned(served, include_private=include_private), wanted)
+            _show_served(publish.cleaned(served, include_private=include_private), wanted)
+            raise typer.Exit(ExitCode.HEALTHY if served["exit"] == "success" else ExitCode.FINDINGS)
         if check is not None:
             found, _answer = planning.recheck(question, check)
             _show_check(publish.cleaned(found, include_private=include_private), wanted)
@@ -117,7 +118,6 @@ def capacity(
         answer = planning.plan(replace(question, fields={**fields, "alternatives": alternatives}))
         answer = publish.cleaned(answer, include_private=include_private)
     _publish(answer, wanted=wanted, report_file=report_file, plot=plot, force=force)
-    return None
 
 
 CHECKED = {True: ExitCode.HEALTHY, False: ExitCode.FINDINGS, None: ExitCode.UNDECIDED}
@@ -167,19 +167,19 @@ def _show_check(found: Any, wanted: str) -> None:
 def _publish(
     answer: Any, *, wanted: str, report_file: Path | None, plot: Path | None, force: bool
 ) -> None:
-    from vramdoc.capacity.published import statement_markdown
     from vramdoc.cli import terminal
     from vramdoc.report.capacity import render_capacity, render_capacity_json
+    from vramdoc.report.statement import render_statement_markdown
 
     screen = terminal.terminal_of(sys.stdout)
     if wanted == "json":
         terminal.show(render_capacity_json(answer.plan, answer.statement.to_json()))
     elif wanted == "markdown":
-        terminal.show(statement_markdown(answer.statement))
+        terminal.show(render_statement_markdown(answer.statement))
     else:
         terminal.show(render_capacity(answer.plan, **screen.shape))
     if report_file is not None:
-        terminal.write_file(report_file, statement_markdown(answer.statement), force=force)
+        terminal.write_file(report_file, render_statement_markdown(answer.statement), force=force)
         terminal.say(f"capacity statement written to {report_file}")
     if plot is not None:
         from vramdoc.report.plots import plot_capacity

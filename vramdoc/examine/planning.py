@@ -96,7 +96,7 @@ def serve(question: Question, own: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         VramdocError: the model, the device or a table of lengths cannot be used.
-        ChildProblem: the run did not get to its end; the hint says how to look at it.
+        ChildProblem: the run ended before the first session arrived; the hint says how to look at it.
     """
     from vramdoc.examine.run import outcome_of
     from vramdoc.record.launch import run_workload

@@ -216,6 +216,10 @@ def render_served(
         if served.get(key) is not None
     ]
     screen.put(screen.table([("", "left"), ("", "right")], rows))
+    if served["exit"] != "success":
+        ending = "ran out of memory" if served["exit"] == "oom" else f"ended with {served['exit']}"
+        said = f"It {ending}, and the figures stop there. With fewer --sessions more of them wait."
+        screen.put("", Text(screen.say(said), "red"))
     screen.put(
         "", screen.table([("", "left"), ("", "fold")], [("Workload", str(served["workload"]))])
     )
