@@ -15,7 +15,6 @@ from vramdoc.allocator import AllocatorConfig
 from vramdoc.capacity.border import search
 from vramdoc.capacity.budget import budget_of
 from vramdoc.capacity.plan import CapacityPlan, plan_capacity
-from vramdoc.capacity.published import statement_markdown
 from vramdoc.capacity.request import CapacityRequest, runner
 from vramdoc.capacity.session_stream import session_stream
 from vramdoc.capacity.simulate import simulate
@@ -24,6 +23,7 @@ from vramdoc.checkpoint import infer_shape, read_checkpoint
 from vramdoc.checkpoint.kv import layout_of_shape
 from vramdoc.errors import ChildProblem, UsageError
 from vramdoc.facts import Source
+from vramdoc.report.statement import render_statement_markdown
 
 GPU = "1GiB"
 
@@ -92,7 +92,7 @@ def test_statement_of_a_plan_names_what_was_run_and_no_folder(
     plan: CapacityPlan, tiny: Path
 ) -> None:
     statement = make_statement(plan, read_checkpoint(tiny))
-    text = statement_markdown(statement) + json.dumps(statement.to_json())
+    text = render_statement_markdown(statement) + json.dumps(statement.to_json())
     assert str(tiny.parent) not in text
     assert "virtual GPU" in text
     assert "Memory only" in text
@@ -138,7 +138,7 @@ def test_weights_that_do_not_fit_are_said_so_after_one_run(tmp_path: Path) -> No
     assert len(asked) == 1
     assert plan.borders[0].sessions == 0
     assert plan.cells[0].short_by > 7 << 30
-    assert "session 1 has to wait" in statement_markdown(
+    assert "session 1 has to wait" in render_statement_markdown(
         make_statement(plan, read_checkpoint(request.target))
     )
 

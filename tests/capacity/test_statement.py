@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.checkpoint.sparse import write_sparse
 from vramdoc.capacity.comparison import RESULTS, SAME_THING, check_statement
 from vramdoc.capacity.plan import CapacityPlan
-from vramdoc.capacity.published import statement_markdown
 from vramdoc.capacity.request import CapacityRequest
 from vramdoc.capacity.statement import (
     STATEMENT_SCHEMA,
@@ -25,6 +24,7 @@ from vramdoc.capacity.statement import (
 from vramdoc.checkpoint import Checkpoint, read_checkpoint
 from vramdoc.errors import UnreadableInput
 from vramdoc.record.recording import DeviceInfo
+from vramdoc.report.statement import render_statement_markdown
 
 BEFORE = CapacityStatement(
     model="llama.safetensors", revision="abc", dtype="BF16", asked_dtype="", weight_bytes=16 << 30, run_by="plain", gpu="h100",
@@ -190,12 +190,12 @@ def test_incomplete_statement_is_refused(tmp_path: Path) -> None:
 
 
 def test_published_block_says_what_was_run_and_what_happens_beyond() -> None:
-    text = statement_markdown(BEFORE)
+    text = render_statement_markdown(BEFORE)
     assert "| 8,192 | 55 | 5 B | session 56 has to wait: it ends out of memory |" in text
     assert "60 sessions of 8,192 tokens fit only with `expandable_segments:True`." in text
     assert "a virtual device tells no times" in text
     real = replace(BEFORE, device_kind="real", ms_per_token={"8192": 21.5})
-    assert "A token takes 21.5 ms at 8192 tokens" in statement_markdown(real)
+    assert "A token takes 21.5 ms at 8192 tokens" in render_statement_markdown(real)
 
 
 def test_revision_is_that_of_the_hugging_face_cache_else_a_digest_of_the_shapes(

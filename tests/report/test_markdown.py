@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from html.parser import HTMLParser
 
 import cmarkgfm
@@ -18,9 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from tests.report.samples import PIPELINE, SAMPLES
+from tests.report.samples import HOSTILE, PIPELINE, SAMPLES
+from vramdoc.capacity.statement import CapacityStatement
+from vramdoc.evidence.diff import Change, Diff, Difference
+from vramdoc.facts import Source
 from vramdoc.printable import one_line
+from vramdoc.report.comparison import Comparison, ConfigRow, render_comparison_markdown
+from vramdoc.report.difference import render_difference_markdown
 from vramdoc.report.privacy import redact
+from vramdoc.report.statement import render_statement_markdown
 from vramdoc.report.to_markdown import LIMIT, render_markdown, text
 
 every_sample = pytest.mark.parametrize("name", SAMPLES)
@@ -113,6 +120,32 @@ def test_foreign_text_makes_no_element_no_link_and_no_break(name: str, renderer:
     assert {key for _, attributes, _ in parsed.found for key in attributes} <= allowed
     shown = "".join(t for tag, texts in parsed.text.items() if tag != "code" for t in texts)
     assert not re.search(r"@\w|\w+://|^/\w", shown, re.MULTILINE)
+
+
+@every_renderer
+def test_foreign_text_in_tables_and_statements_makes_no_element(renderer: str) -> None:
+    row = ConfigRow(
+        config=HOSTILE, reserved_peak=1, active_peak=1, oom=False, device_alloc=1, device_free=1, source=Source.REPLAYED,
+        note=HOSTILE, is_winner=True,
+    )  # fmt: skip
+    level = Change(name=HOSTILE, before=1, after=2)
+    circumstance = Difference(name=HOSTILE, before=HOSTILE, after=HOSTILE)
+    differs = Diff(
+        before=HOSTILE, after=HOSTILE, circumstances=(circumstance,), levels=(level,), sites=(level,), phases=(level,),
+        segments=(level,), missing=(HOSTILE,),
+    )  # fmt: skip
+    statement = CapacityStatement(**{
+        item.name: HOSTILE if item.type == "str" else {HOSTILE: HOSTILE} if item.name == "versions" else {}
+        if item.name == "ms_per_token" else () if "tuple" in str(item.type) else 1
+        for item in fields(CapacityStatement)
+    })  # fmt: skip
+    for markdown in (
+        render_comparison_markdown(Comparison(rows=(row,), target_name=HOSTILE, sentence=HOSTILE, workload=HOSTILE, notes=(HOSTILE,))),
+        render_difference_markdown(differs),
+        render_statement_markdown(statement),
+    ):  # fmt: skip
+        parsed = Elements(RENDERERS[renderer](markdown))
+        assert {tag for tag, _, _ in parsed.found} <= OURS
 
 
 @every_renderer

@@ -20,7 +20,6 @@ from safetensors.numpy import save_file
 from examples.make_model import SHAPES
 from tests.report.test_privacy import PLACES, SECRETS, TEXT
 from vramdoc.capacity.plan import CapacityPlan
-from vramdoc.capacity.published import statement_markdown
 from vramdoc.capacity.request import CapacityRequest
 from vramdoc.capacity.statement import make_statement
 from vramdoc.checkpoint import read_checkpoint
@@ -59,6 +58,7 @@ from vramdoc.report.formats import FORMATS
 from vramdoc.report.frames import exported
 from vramdoc.report.plots.pictures import drawings
 from vramdoc.report.plots.style import THEMES
+from vramdoc.report.statement import render_statement_markdown
 from vramdoc.report.sweep import render_sweep, render_sweep_json, render_sweep_markdown
 from vramdoc.report.to_terminal import render_terminal
 
@@ -362,8 +362,8 @@ def test_no_capacity_statement_shows_a_secret(home: Path) -> None:
     clean = cleaned(answer)
     assert not leaked(render_capacity(clean.plan, width=160))
     assert not leaked(render_capacity_json(clean.plan, clean.statement.to_json()))
-    assert not leaked(statement_markdown(clean.statement))
-    assert leaked(statement_markdown(cleaned(answer, include_private=True).statement))
+    assert not leaked(render_statement_markdown(clean.statement))
+    assert leaked(render_statement_markdown(cleaned(answer, include_private=True).statement))
 
 
 @pytest.mark.parametrize(
