@@ -12,10 +12,12 @@ def render_statement_markdown(statement: CapacityStatement) -> str:
     versions = ", ".join(
         f"{name} {version}" for name, version in sorted(statement.versions.items())
     )
+    size, name = format_bytes(statement.device_bytes), statement.device
+    device = name if size in name else f"{name}, {size} ({statement.device_kind})"
     items = (
         ("Model", f"revision {code(statement.revision)}, {text(statement.dtype)}, weights {format_bytes(statement.weight_bytes)}"),
         ("KV cache", f"{format_bytes(statement.kv_bytes_per_token)} a token, strategy {code(statement.cache)}"),
-        ("Device", text(f"{statement.device}, {format_bytes(statement.device_bytes)} ({statement.device_kind})")),
+        ("Device", text(device)),
         ("Versions", text(versions)),
         ("Allocator", code(statement.alloc_conf or "default")),
         ("Workload", code(statement.workload)),
@@ -31,7 +33,7 @@ def render_statement_markdown(statement: CapacityStatement) -> str:
     ]
     parts = [
         f"### Capacity of {code(statement.model)}",
-        "\n".join(f"- **{name}** {said}" for name, said in items),
+        "\n".join(f"- **{what}** {said}" for what, said in items),
         table(["Context (tokens)", "Sessions", "Left at the peak", "Beyond"], rows),
         _how_known(statement),
     ]
