@@ -58,6 +58,15 @@ def keeper_of(case: Case, site: Site) -> tuple[Held, ...]:
     return () if is_in_use or top.kind is HolderKind.ERROR else (top,)
 
 
+def outstanding(case: Case) -> tuple[Held, ...]:
+    """Holders of a good part of live memory that are worth a word, largest first: not what a running function has in use."""
+    if case.holders is None:
+        return ()
+    least = MATTERS * case.holders.live_bytes
+    kinds = set(HolderKind) - {HolderKind.FRAME, HolderKind.ERROR, HolderKind.INTERPRETER}
+    return tuple(held for held in case.holders.of(*kinds) if held.bytes >= least)
+
+
 def phrase(held: Held) -> str:
     """One holder for people: ``list `losses` in train() (train.py:15), with 29 autograd graphs``."""
     holder = held.holder

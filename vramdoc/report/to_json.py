@@ -73,6 +73,14 @@ def _lines_of_code(case: Case | None) -> dict[str, Any]:
             {"site": str(use.site), "bytes": use.bytes, "count": use.count}
             for use in case.peak_sites
         ]
+    if case.holders is not None:
+        lines["holders"] = [
+            {
+                "kind": str(held.kind), "what": held.holder.what, "owner": held.holder.owner, "via": held.holder.via,
+                "place": "" if held.place is None else str(held.place), "bytes": held.bytes, "graph_bytes": held.holder.graph_bytes,
+            }
+            for held in case.holders.held
+        ]  # fmt: skip
     if case.pins:
         lines["pins"] = [
             {

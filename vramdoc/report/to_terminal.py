@@ -352,6 +352,7 @@ def _closing(screen: Screen, report: Report, *, verbose: bool) -> None:
     if verbose:
         found = [
             ("Held by", _holders(report, room=None)),
+            ("Kept by", words.kept_by(report)),
             ("Ranks", words.rank_line(report.case)),
             ("Missing", "; ".join(words.also_missing(report))),
             ("Notes", " ".join(report.notes)),
@@ -368,6 +369,7 @@ def _closing(screen: Screen, report: Report, *, verbose: bool) -> None:
             ("Ruled out", _ids(report, Outcome.RULED_OUT, room=room)),
             ("Undecided", _ids(report, Outcome.UNDECIDED, room=None) if report.primary != UNDECIDED else ""),
             ("Held by", _holders(report, room=room)),
+            ("Kept by", words.kept_by(report)),
             ("Ranks", words.rank_line(report.case)),
             ("Missing", "; ".join(words.also_missing(report))),
             ("Ran" if ran[0] else "Device", " · ".join(filter(None, ran))),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vramdoc.diagnose.kept import outstanding, phrase
 from vramdoc.diagnose.verdict import Outcome, Verdict
 from vramdoc.evidence.case import Case
 from vramdoc.facts import Fact, Source
@@ -287,6 +288,14 @@ def holder_rows(case: Case | None) -> list[tuple[str, str, str]]:
     """``(line, bytes, blocks)`` of what every line of code holds when active memory peaks, largest first."""
     uses = case.peak_sites if case is not None else ()
     return [(str(use.site), format_bytes(use.bytes), f"{use.count:,}") for use in uses]
+
+
+def kept_by(report: Report) -> str:
+    """Who keeps the memory, by the program's own names: the largest two; empty where nobody looked or the verdict says so itself."""
+    if report.case is None or report.primary == "leak":
+        return ""
+    kept = outstanding(report.case)[:2]
+    return "; ".join(f"{phrase(held)} {format_bytes(held.bytes)}" for held in kept)
 
 
 def pin_rows(case: Case | None) -> list[tuple[str, str, str, str]]:
