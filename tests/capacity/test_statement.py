@@ -31,7 +31,7 @@ BEFORE = CapacityStatement(
     device="NVIDIA H100", device_kind="virtual", device_bytes=80 << 30, foreign_bytes=0,
     versions={"torch": "2.13.0", "cuda": "13.0"}, alloc_conf="", cache="dynamic",
     workload="--workload fill", batch=1, seed=0, contexts=(8192,), sessions=(4,), kv_bytes_per_token=131072,
-    supported=({"context": 8192, "sessions": 55, "source": "virtual GPU", "computed": 55, "headroom_bytes": 5, "rejects": 56},),
+    supported=({"context": 8192, "sessions": 55, "source": "virtual GPU", "computed": 55, "headroom_bytes": 5, "rejects": 56, "session_bytes": 1 << 30},),
     only_with=({"context": 8192, "sessions": 60, "alloc_conf": "expandable_segments:True", "cache": ""},),
     ms_per_token={},
 )  # fmt: skip
@@ -191,7 +191,7 @@ def test_incomplete_statement_is_refused(tmp_path: Path) -> None:
 
 def test_published_block_says_what_was_run_and_what_happens_beyond() -> None:
     text = render_statement_markdown(BEFORE)
-    assert "| 8,192 | 55 | 5 B | session 56 has to wait: it ends out of memory |" in text
+    assert "| 8,192 | 55 | 1.00 GiB | 5 B | session 56 has to wait: it ends out of memory |" in text
     assert "60 sessions of 8,192 tokens fit only with `expandable_segments:True`." in text
     assert "a virtual device tells no times" in text
     real = replace(BEFORE, device_kind="real", ms_per_token={"8192": 21.5})

@@ -1,7 +1,7 @@
 """The capacity statement: what a team can publish, and what can be held against a later one.
 
 It is plain data that names everything which the answer depends on: model, device, versions, config, strategy, workload. It
-runs nothing; ``comparison`` holds two of them against each other, ``published`` writes the Markdown.
+runs nothing; ``comparison`` holds two of them against each other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from vramdoc.errors import UnreadableInput
 STATEMENT_SCHEMA = 1
 
 Supported = Mapping[str, Any]
-"""One row: context, sessions, source, computed, headroom_bytes, rejects (the first that does not fit, or None)."""
+"""One row: context, sessions, source, computed, headroom_bytes, rejects (the first that does not fit, or None), and
+session_bytes: what one more session was seen to keep, by the strategy and with the allocator's rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +89,7 @@ def request_fields(statement: CapacityStatement) -> dict[str, Any]:
 def make_statement(plan: CapacityPlan, checkpoint: Checkpoint) -> CapacityStatement:
     """The statement of ``plan``; it names the model by its own name, never by where it lies."""
     source = "measured" if plan.device.kind == "real" else "virtual GPU"
+    held = {budget.context: budget.per_session for budget in plan.budgets}
     return CapacityStatement(
         **{stated: getattr(plan.request, name) for name, stated in STATED_AS.items()},
         model=checkpoint.path.name,
@@ -106,6 +108,7 @@ def make_statement(plan: CapacityPlan, checkpoint: Checkpoint) -> CapacityStatem
             {
                 "context": border.context, "sessions": border.sessions, "source": source, "computed": border.computed,
                 "headroom_bytes": border.headroom, "rejects": None if border.open_ended else border.sessions + 1,
+                "session_bytes": held.get(border.context),
             }
             for border in plan.borders
         ),

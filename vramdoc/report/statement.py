@@ -16,7 +16,7 @@ def render_statement_markdown(statement: CapacityStatement) -> str:
     device = name if size in name else f"{name}, {size} ({statement.device_kind})"
     items = (
         ("Model", f"revision {code(statement.revision)}, {text(statement.dtype)}, weights {format_bytes(statement.weight_bytes)}"),
-        ("KV cache", f"{format_bytes(statement.kv_bytes_per_token)} a token, strategy {code(statement.cache)}"),
+        ("KV cache", f"{format_bytes(statement.kv_bytes_per_token)} a token as computed, kept by strategy {code(statement.cache)}"),
         ("Device", text(device)),
         ("Versions", text(versions)),
         ("Allocator", code(statement.alloc_conf or "default")),
@@ -26,6 +26,7 @@ def render_statement_markdown(statement: CapacityStatement) -> str:
         [
             f"{row['context']:,}",
             str(row["sessions"]),
+            _held(row),
             format_bytes(row["headroom_bytes"]),
             _condition(row),
         ]
@@ -34,7 +35,7 @@ def render_statement_markdown(statement: CapacityStatement) -> str:
     parts = [
         f"### Capacity of {code(statement.model)}",
         "\n".join(f"- **{what}** {said}" for what, said in items),
-        table(["Context (tokens)", "Sessions", "Left at the peak", "Beyond"], rows),
+        table(["Context (tokens)", "Sessions", "One keeps", "Left at the peak", "Beyond"], rows),
         _how_known(statement),
     ]
     parts += [
@@ -48,6 +49,11 @@ def render_statement_markdown(statement: CapacityStatement) -> str:
     if statement.device_kind != "real":
         parts.append("Memory only: a virtual device tells no times.")
     return "\n\n".join(parts) + "\n"
+
+
+def _held(row: Supported) -> str:
+    held = row.get("session_bytes")
+    return "not known" if held is None else format_bytes(held)
 
 
 def _condition(row: Supported) -> str:
