@@ -55,6 +55,12 @@ class Root:
     is_running: bool = True
     """Whether the function, or the module's body, is being executed."""
 
+    @property
+    def is_installed(self) -> bool:
+        """Whether it is a name of an installed package or of Python, not of the program's own."""
+        file = self.place.file
+        return not file or "-packages" in file or file.startswith((sys.prefix, sys.base_prefix))
+
 
 def type_name(value: object) -> str:
     """The name of an object's type, without asking its metaclass."""
@@ -116,7 +122,7 @@ def frame_roots(frames: Sequence[FrameType]) -> Iterator[tuple[Root, Any]]:
 
 
 def module_roots(frames: Sequence[FrameType]) -> list[tuple[Root, ModuleType, dict[str, Any]]]:
-    """Each module with its namespace, the program's own before installed ones."""
+    """Each module with its namespace."""
     bodies = {id(frame.f_globals) for frame in frames if not _is_function(frame)}
     known: dict[int, tuple[Root, ModuleType, dict[str, Any]]] = {}
     for name, module in list(sys.modules.items()):
@@ -128,7 +134,7 @@ def module_roots(frames: Sequence[FrameType]) -> list[tuple[Root, ModuleType, di
             place = Place(owner, file if type(file) is str else "", 0, "<module>")
             root = Root("", place, is_running=id(namespace) in bodies)
             known.setdefault(id(namespace), (root, module, namespace))
-    return sorted(known.values(), key=lambda entry: _is_installed(entry[0].place.file))
+    return list(known.values())
 
 
 def place_of_frame(frame: FrameType, line: int) -> Place:
@@ -264,7 +270,3 @@ def _key_of(holder: dict[Any, Any], value: Any) -> str:
 
 def _is_function(frame: FrameType) -> bool:
     return bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
-
-
-def _is_installed(file: str) -> bool:
-    return not file or "-packages" in file or file.startswith((sys.prefix, sys.base_prefix))

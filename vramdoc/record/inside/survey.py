@@ -30,7 +30,7 @@ from vramdoc.record.inside.object_graph import NOBODY, ObjectGraph, Objects
 from vramdoc.record.inside.owners import Place, Root
 from vramdoc.record.inside.storages import allocated_bytes, has_storage, present, storage_of
 from vramdoc.record.inside.tally import Name, Tally, name_of
-from vramdoc.record.inside.user_line import is_library, is_recorders
+from vramdoc.record.inside.user_line import is_recorders
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -139,18 +139,19 @@ class _Survey:
 
     def _named(self) -> None:
         """What running functions and modules reach."""
-        frames = sorted(self.frames, key=lambda frame: is_library(frame.f_code))
-        for root, value in owners.frame_roots(frames):
+        for root, value in owners.frame_roots(self.frames):
             self.roots.setdefault(self.graph.index(value), (root, ()))
         for root, module, namespace in owners.module_roots(self.frames):
             self.roots.setdefault(self.graph.index(namespace), (root, (module,)))
         barred = np.zeros(len(self.objects), bool)
         barred[self.ended] = True
         apart = barred.copy()
-        apart[self.kinds.of_kind(lambda kind: owners.is_kind_of(kind, torch.optim.Optimizer))] = (
-            True
-        )
-        # A parameter is the model's, although an optimizer may be nearer to it.
+        optimizers = self.kinds.of_kind(lambda kind: owners.is_kind_of(kind, torch.optim.Optimizer))
+        apart[optimizers] = True
+        own = [at for at, (root, _) in self.roots.items() if not root.is_installed]
+        # A name of the program's own says more than one of a library that is nearer; and a parameter is the model's, although
+        # an optimizer may be nearer to it.
+        self.graph.reach(self._indices(own), self.parent, apart)
         self.graph.reach(self._indices(self.roots), self.parent, apart)
         self.graph.reach_on(self.parent, barred)
         names = {}
