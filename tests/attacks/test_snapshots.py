@@ -2,15 +2,13 @@
 
 import io
 import os
-import signal
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.attacks import snapshots as attacks
+from tests.attacks.limits import limits
 from vramdoc.errors import UnreadableInput
 from vramdoc.snapshot.model import Snapshot
 from vramdoc.snapshot.reader import looks_like_snapshot, read_snapshot
@@ -19,8 +17,6 @@ from vramdoc.snapshot.scanner.scan import scan
 from vramdoc.snapshot.schema import snapshot_from_plain
 from vramdoc.snapshot.unpickle import unpickle
 
-LONGEST_S = 20
-MOST_BYTES = 1 << 30
 CALLS, BOMBS, DAMAGE = (dict(kind()) for kind in (attacks.calls, attacks.bombs, attacks.damage))
 
 
@@ -109,24 +105,3 @@ def refused_or_read(content):
         ways.append(lambda: snapshot_from_plain(*scan(scanner_library(), io.BytesIO(content))))
     for attempt in ways:
         one_line_or_result(attempt)
-
-
-@contextmanager
-def limits():
-    """Fail, instead of taking the machine along, when reading takes too long or too much."""
-    resource = pytest.importorskip("resource")
-
-    def too_long(*_):
-        raise AssertionError(f"longer than {LONGEST_S} s")
-
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    handler = signal.signal(signal.SIGALRM, too_long)
-    resource.setrlimit(resource.RLIMIT_AS, (used + MOST_BYTES, before[1]))
-    signal.alarm(LONGEST_S)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, handler)
-        resource.setrlimit(resource.RLIMIT_AS, before)

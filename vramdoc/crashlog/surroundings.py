@@ -64,7 +64,7 @@ _PLATFORMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
 )  # fmt: skip
 _VERSION = re.compile(
-    r"\b(?:py)?torch(?:\s+version)?\s*(?:==|[:=]|\s|-)\s*v?(?P<version>[12]\.\d{1,2}\.\d{1,2}(?:\+\w+)?)",
+    r"\b(?:py)?torch(?:\s{1,20}version)?(?:\s{0,20}(?:==|[:=]|-)\s{0,20}|\s{1,20})v?(?P<version>[12]\.\d{1,2}\.\d{1,2}(?:\+\w+)?)",
     re.IGNORECASE,
 )
 _ALLOC_CONF = re.compile(
@@ -91,7 +91,7 @@ _RICH_FRAME = re.compile(
 )
 """A frame of the library rich: its file and line on one row, the failing line of code marked by an arrow below."""
 _NOTEBOOK_LINE = re.compile(
-    r"^(?:-+> ?|\s{2,})(?:\d{1,5}) (?P<source>\s{0,60}\S[^\n]{0,300})$", re.MULTILINE
+    r"^(?:-{1,80}> ?|[ \t]{2,80})(?:\d{1,5}) (?P<source>[ \t]{0,60}\S[^\n]{0,300})$", re.MULTILINE
 )
 _PROMPT_LINE = re.compile(r"^(?:>>>|\.\.\.|In \[\d+\]:) (?P<source>[^\n]{1,300})$", re.MULTILINE)
 _APART = 1_500
