@@ -142,6 +142,11 @@ def normalised(folder: Path, *, run_in: Path) -> dict[str, bytes]:
     return files
 
 
+def _of_the_program(trace: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The events without the recorder's own snapshots, which come by the clock."""
+    return [event for event in trace if event["action"] != "snapshot"]
+
+
 class _Clock:
     """Times as the order they say: an event's is its place in the trace, a mark's the place it fell between."""
 
@@ -151,7 +156,8 @@ class _Clock:
             for path in sorted(folder.glob("snapshot*.pickle"))
             for trace in pickle.loads(path.read_bytes())["device_traces"]
         ]
-        self._times = [event["time_us"] for event in max(traces, key=len, default=[])]
+        longest = _of_the_program(max(traces, key=len, default=[]))
+        self._times = [event["time_us"] for event in longest]
 
     def of(self, value: Any, key: str = "") -> Any:
         """``value`` with every time in it replaced."""
@@ -159,7 +165,10 @@ class _Clock:
             return {name: self.of(part, name) for name, part in value.items()}
         if isinstance(value, list):
             if key == "device_traces":
-                return [[self._event(e, at) for at, e in enumerate(trace)] for trace in value]
+                return [
+                    [self._event(event, at) for at, event in enumerate(_of_the_program(trace))]
+                    for trace in value
+                ]
             return [self.of(part) for part in value]
         if key in {"time_us", "started_us", "ended_us"} and isinstance(value, int):
             return STARTED_US + EVENT_US * bisect_left(self._times, value) - EVENT_US // 2

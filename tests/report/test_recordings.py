@@ -68,4 +68,5 @@ def test_a_recording_made_again_is_the_same_to_the_byte(tmp_path: Path) -> None:
         pytest.skip(f"the recordings were made with torch {kept['versions']['torch']}")
     again = make("kv-growth", tmp_path)
     for path in sorted((RECORDINGS / "kv-growth").iterdir()):
-        assert (again / path.name).read_bytes() == path.read_bytes(), path.name
+        same = (again / path.name).read_bytes() == path.read_bytes()
+        assert same, f"{path.name} is another now: python -m tests.report.make_recordings"
