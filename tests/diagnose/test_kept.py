@@ -110,10 +110,13 @@ def test_a_variable_in_use_is_no_keeper():
     assert "kept by" not in leak(case).summary
 
 
-@pytest.mark.parametrize(("graphs", "cause"), [(12, "leak"), (1, "true-capacity")])
-def test_graphs_in_a_container_are_blamed_when_none_continues_another(graphs, cause):
-    """Twelve steps' losses are; the layers of one pass are one graph."""
-    case = case_of(held(HolderKind.GRAPH, 2 * GIB, graphs=graphs))
+@pytest.mark.parametrize(
+    ("graphs", "size", "cause"),
+    [(12, 14, "leak"), (1, 14, "true-capacity"), (12, 2, "true-capacity")],
+)
+def test_graphs_in_a_container_are_blamed_when_none_continues_another(graphs, size, cause):
+    """Twelve steps' losses are; the layers of one pass are one graph, and the heads of one pass are little beside the rest."""
+    case = case_of(held(HolderKind.GRAPH, size * GIB, graphs=graphs))
     assert primary(judge(case), case) == cause
 
 

@@ -26,6 +26,9 @@ MATTERS = 0.05
 has not reached yet are as much, and giving it back changes no outcome."""
 FEWEST_GRAPHS = 4
 """As for steps (``evidence.growth``): fewer may be the parts of one pass."""
+MOST = 0.5
+"""Part of live memory that graphs in one container must be, where no growth was measured: a list of one pass's outputs (a loss for each
+head) looks the same, and stays below what the model and the rest of that pass hold."""
 _SHOWN = 3
 """Holders cited."""
 _LOST = {
@@ -181,10 +184,11 @@ def _graphs(case: Case) -> tuple[Held, ...]:
     lacking = _lacking(case)
     if case.holders is None or lacking is None:
         return ()
+    least = max(lacking, MOST * case.holders.live_bytes)
     return tuple(
         entry
         for entry in case.holders.of(HolderKind.GRAPH)
-        if entry.holder.graphs >= FEWEST_GRAPHS and entry.bytes >= lacking
+        if entry.holder.graphs >= FEWEST_GRAPHS and entry.bytes >= least
     )
 
 
