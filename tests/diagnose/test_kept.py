@@ -69,8 +69,10 @@ def test_what_nobody_needs_leads_when_it_is_what_the_request_lacked(kind):
     assert candidates(judge(case), case)[0].id == MENDED[kind]
 
 
-def test_a_little_that_nobody_needs_is_no_leak():
-    case = case_of(held(HolderKind.CYCLE, 64 * MIB))
+@pytest.mark.parametrize("size", [64 * MIB, GIB])
+def test_a_little_that_nobody_needs_is_no_leak(size):
+    """A gigabyte would have been enough for this request, and not for the one after it."""
+    case = case_of(held(HolderKind.CYCLE, size))
     assert primary(judge(case), case) == "true-capacity"
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # they load numpy, which judging a crash text does not need
     from vramdoc.evidence.holders import Held
 
 MATTERS = 0.05
-"""Part of live memory below which nothing is called a leak unless it was what the request lacked: one step's tensors that a collection
-has not reached yet are as much, and giving it back changes no outcome."""
+"""Part of live memory below which nothing is called a leak, even where it is more than the request lacked: what a collection has not
+reached yet is as much at any moment, and the request after the next would fail without it."""
 FEWEST_GRAPHS = 4
 """As for steps (``evidence.growth``): fewer may be the parts of one pass."""
 MOST = 0.5
@@ -97,7 +97,7 @@ def kept_facts(name: str, held: Iterable[Held], case: Case) -> list[Fact]:
 
 
 def lost(rule_id: str, case: Case) -> Verdict | None:
-    """Memory that only cycles or tracebacks keep: enough for the request that failed, or much of what is live."""
+    """Memory that only cycles or tracebacks keep, where it is a good part of what is live; an error where the request lacked less."""
     held = _lost(case)
     if not held or case.holders is None:
         return None
@@ -141,7 +141,7 @@ def outlived(rule_id: str, case: Case) -> Verdict | None:
         return None
     lacking = _lacking(case)
     is_enough = lacking is not None and found.live_bytes >= lacking
-    if not is_enough and found.live_bytes < MATTERS * _live(case):
+    if found.live_bytes < MATTERS * _live(case):
         return None
     top = found.sites[0]
     keeper = keeper_of(case, top.site)
@@ -175,9 +175,7 @@ def _lost(case: Case) -> tuple[Held, ...]:
         return ()
     kinds = [HolderKind.TRACEBACK] if case.holders.moment == "end" else list(_LOST)
     held = max((case.holders.of(kind) for kind in kinds), key=_total)
-    lacking, much = _lacking(case), MATTERS * case.holders.live_bytes
-    threshold = much if lacking is None else min(lacking, much)
-    return held if held and _total(held) >= threshold else ()
+    return held if held and _total(held) >= MATTERS * case.holders.live_bytes else ()
 
 
 def _graphs(case: Case) -> tuple[Held, ...]:
