@@ -101,8 +101,14 @@ _LINKED = re.compile(r"://|www\.|^\W*(?:GH|gh)-\d|@|\b[0-9a-f]{7,40}\b|:(?:[a-z+
 _TAIL = re.compile(r"[.,:;)]*\Z")
 
 
+_SPAN = re.compile(r"[(\"']*`[^`|\\]+`[.,:;)\"']*")
+"""A name that a sentence of ours has put into a code span already. What stands in one can do nothing."""
+
+
 def _word(word: str) -> str:
-    if not word or (_PLAIN_WORD.fullmatch(word) and not _LINKED.search(word)):
+    if not word or _SPAN.fullmatch(word):
+        return word
+    if _PLAIN_WORD.fullmatch(word) and not _LINKED.search(word):
         return word
     cut = len(word) - len(_TAIL.search(word)[0])  # type: ignore[index]  # matches always, maybe empty
     if word.count("(", 0, cut) > word.count(")", 0, cut):
