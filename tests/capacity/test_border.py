@@ -182,3 +182,19 @@ def test_models_without_a_cache_are_refused(tmp_path: Path) -> None:
     path = write_sparse(tmp_path / "m.safetensors", linear_tensors({"embeddings.weight": (100, 8)}))
     with pytest.raises(UsageError, match="embedding table"):
         plan_capacity(CapacityRequest(target=str(path)), read_checkpoint(path), never)
+
+
+@pytest.mark.virtual_gpu
+def test_what_a_run_misses_is_what_its_failed_request_lacked(tmp_path: Path) -> None:
+    """Too few sessions fit to compute any: the shortage is that of the run, not one byte."""
+    torch_build()
+    path = tmp_path / "m.safetensors"
+    write(path, "tiny", "BF16")
+    request = CapacityRequest(
+        target=str(path), contexts=(4096,), sessions=(2,), batch=128, alternatives=False
+    )
+    plan = plan_capacity(request, read_checkpoint(path), runner(GPU, tmp_path / "r"))
+    (border,), (cell,) = plan.borders, plan.cells
+    assert border.computed is None
+    assert border.sessions < 2
+    assert cell.short_by >= 2 << 20

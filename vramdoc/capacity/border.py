@@ -17,6 +17,7 @@ from vramdoc.capacity.request import MOST_SESSIONS, CapacityRequest, Run, most_s
 from vramdoc.capacity.session_stream import CALIBRATION_SESSIONS, SessionStream, session_stream
 from vramdoc.capacity.simulate import Simulated, simulate
 from vramdoc.checkpoint.kv import KvLayout
+from vramdoc.crashlog import parse
 from vramdoc.errors import ChildProblem, VramdocError
 from vramdoc.record.recording import Exit, ExitKind, Manifest, Recording
 
@@ -39,6 +40,18 @@ def _is_verdict(ending: Exit) -> bool:
     if ending.kind is ExitKind.CUBLAS:
         return re.search("ALLOC_FAILED|NOT_INITIALIZED", ending.message or "") is not None
     return ending.kind in {ExitKind.SUCCESS, ExitKind.OUT_OF_MEMORY}
+
+
+def _failed_by(manifest: Manifest) -> int:
+    """By how much the request that failed exceeded what was free: torch's message has both, to two decimals."""
+    incidents = parse(manifest.exit.message or "").incidents
+    readings = incidents[-1].readings if incidents else {}
+    sizes = [readings[name].value for name in ("requested", "free") if name in readings]
+    match sizes:
+        case [int(requested), int(free)]:
+            return requested - free
+        case _:
+            return 0
 
 
 @dataclass(slots=True)
@@ -142,7 +155,10 @@ class Column:
             if self.budget is None
             else self.budget.active_needed(sessions) - self.budget.available
         )
-        return max(1, missing, simulated.short_by if simulated else 0)
+        ran = self.runs.get((sessions, alloc_conf))
+        return max(
+            1, missing, simulated.short_by if simulated else 0, _failed_by(ran) if ran else 0
+        )
 
     def _estimated_shortage(self, sessions: int) -> int:
         """Weights and caches alone against the device, where not even two sessions could be read."""

@@ -155,6 +155,9 @@ class _Alternatives:
     def _helps(self, column: Column, sessions: int, config: str) -> bool:
         """Compute first, if possible; then run what should fit."""
         if sessions > column.most:
+            self._column.notes.append(
+                f"{column.cache} was left out: this machine's memory cannot hold {sessions} caches of {column.context:,} tokens"
+            )
             return False
         simulated = column.simulated(sessions, config)
         if simulated is not None and not simulated.fits:

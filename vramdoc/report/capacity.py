@@ -80,7 +80,8 @@ def _border(border: Border) -> str:
     """How many sessions of one context ran, and what happened to one more."""
     more = "at least " if border.open_ended else ""
     spare = f"{format_bytes(border.headroom)} to spare" if border.headroom else "nothing to spare"
-    said = f"At {border.context:,} tokens {more}{border.sessions} sessions run, with {spare}"
+    run = "session runs" if border.sessions == 1 else "sessions run"
+    said = f"At {border.context:,} tokens {more}{border.sessions} {run}, with {spare}"
     if not border.short_by:
         return f"{said}."
     return (
