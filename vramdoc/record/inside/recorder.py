@@ -166,7 +166,7 @@ class Recorder:
     def keep_holders(self) -> None:
         """Bring what holds memory up to date, at the person's request; in the thread that is to be looked at."""
         if not self._finished:
-            self._survey("signal")
+            self._survey("signal", device_in_use())
 
     def finish(
         self,
@@ -245,7 +245,7 @@ class Recorder:
             if self._snapshot_s <= allowed_s or not (self.folder / OOM_SNAPSHOT).exists():
                 self._write_snapshot(OOM_SNAPSHOT)
                 started = time.monotonic()
-                self._oom_survey = self._survey("oom")
+                self._oom_survey = self._survey("oom", device)
                 self._snapshot_s += time.monotonic() - started
 
     def _last_look(self, ending: Exit, error: BaseException | None, *, may_collect: bool) -> None:
@@ -262,20 +262,21 @@ class Recorder:
             held = 0 if index is None else torch.cuda.memory_allocated(index)
             if held < max(WORTH_A_LOOK * total, 1):
                 return
-            found, name = self._survey("end", error), HOLDERS
+            found, name = self._survey("end", index, error), HOLDERS
         if found is not None and may_collect and self._surveyor is not None:
             returned = self._surveyor.collect(found)
             if returned is not None:
                 with_it = replace(found, collected=returned)
                 self._attempt(lambda: write_survey(self.folder / name, with_it))
 
-    def _survey(self, moment: str, error: BaseException | None = None) -> Survey | None:
-        """Look for what holds memory, and keep it. Whatever goes wrong here is a note, not the program's error."""
-        index = device_in_use()
-        if index is None or self._surveyor is None:
+    def _survey(
+        self, moment: str, device: int | None, error: BaseException | None = None
+    ) -> Survey | None:
+        """Look for what holds a device's memory, and keep it. Whatever goes wrong here is a note, not the program's error."""
+        if device is None or self._surveyor is None:
             return None
         try:
-            found = self._surveyor.survey(moment, index, error)
+            found: Survey | None = self._surveyor.survey(moment, device, error)
         except Exception as problem:  # noqa: BLE001 # see above
             self.note(f"What holds memory could not be looked for: {problem!r}")
             return None
