@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 
-from vramdoc.record import marks
+from vramdoc.record import connection
 from vramdoc.record.ending import exit_of_exception, qualified_name
 from vramdoc.record.first_manifest import first_manifest
 from vramdoc.record.manifest import Exit, ExitKind
@@ -48,7 +48,7 @@ def record_block(name: str, root: Path) -> Iterator[Path | None]:
     device = describe_device(kind_of_device(), f"cuda:{index}", index, {})
     recorder.begin()
     recorder.begin_history(device, max_entries=None if was_on else MAX_ENTRIES)
-    marks.begin(recorder)
+    connection.begin(recorder)
     ending, raised = Exit(kind=ExitKind.SUCCESS), None
     try:
         yield folder
@@ -57,7 +57,7 @@ def record_block(name: str, root: Path) -> Iterator[Path | None]:
         ending = exit_of_exception(qualified_name(type(error)), str(error), traceback.format_exc())
         raise
     finally:
-        marks.end()
+        connection.end()
         recorder.finish(ending, error=raised)
         del raised  # its frames hold this one
         if not was_on:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from vramdoc.record import marks
+from vramdoc.record import connection
 from vramdoc.record.claim import claim_folder, rank_of
 from vramdoc.record.ending import exit_of_exception, qualified_name
 from vramdoc.record.first_manifest import first_manifest
@@ -53,7 +53,7 @@ def attach(text: str) -> None:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=script.forget)
     script.guards = install(script.observe)
-    marks.wait()
+    connection.wait()
 
 
 class Script:
@@ -109,7 +109,7 @@ class Script:
             faulthandler.disable()
         self.recorder, self._watch, self._fatal, self._ended = None, None, None, False
         self._lock = threading.RLock()
-        marks.wait()
+        connection.wait()
 
     @contextmanager
     def _never_failing(self) -> Iterator[None]:
@@ -139,7 +139,7 @@ class Script:
         _keep_exit_status(folder / STATUS)
         self._catch_fatal_signals(folder)
         self._catch_end_of_child()
-        marks.begin(recorder)
+        connection.begin(recorder)
 
     def _device(self, index: int) -> DeviceInfo:
         settings = self.settings
@@ -213,7 +213,7 @@ class Script:
     def _finish_recorder(
         self, recorder: Recorder, ending: Exit, error: BaseException | None, *, may_collect: bool
     ) -> None:
-        marks.end()
+        connection.end()
         if device_in_use() is not None and not is_history_on():
             recorder.note("The program switched torch's memory history off: there are no events.")
         index = device_in_use()
