@@ -33,6 +33,6 @@ def measure(options: Options) -> Section:
             )
     head = (
         "Each contestant in a process of its own, best of three by CPU (those beyond 4 s once), start-up included. Growth is the slope in log-log from one "
-        "size to the next: 1.0 is proportional, less is start-up that weighs less."
+        "size to the next: 1.0 is proportional, less is start-up that weighs less. A peer that failed ended with an error of its own on that file."
     )
     return Section(text="\n\n".join([head, *parts]), ratios=ratios)
