@@ -158,7 +158,6 @@ def test_a_program_that_was_killed_is_said_to_have_been_killed(vramdoc, tmp_path
 @pytest.mark.parametrize(
     ("name", "options", "cause", "said"),
     [
-        ("kept_losses", ["--gpu", "2GiB"], "leak", "34.00 MiB a step"),
         ("collected_predictions", ["--gpu", "2GiB"], "leak", "31.25 MiB larger each time"),
         ("growing_cache", ["--gpu", "2GiB"], "kv-growth", "1.00 MiB in each of"),
         ("ragged_batch", ["--gpu", "2GiB"], "ragged-batch", "[3] at entry 0 and [4] at entry 1"),
