@@ -79,3 +79,9 @@ def test_what_cannot_be_used_says_what_would_work(tmp_path: Path, content) -> No
     with pytest.raises(VramdocError) as refused:
         recognise(written(tmp_path / "file.json", content))
     assert refused.value.hint
+
+
+def test_an_empty_word_is_no_name_for_the_working_folder() -> None:
+    with pytest.raises(VramdocError, match="empty word") as caught:
+        recognise_all([""])
+    assert caught.value.hint == "is a shell variable unset?"

@@ -55,6 +55,8 @@ def recognise(argument: str) -> Target:
         UsageError: there is no such file.
         UnreadableInput: it is none of the things that can be used, or empty.
     """
+    if not argument:
+        raise UsageError("the target is an empty word", "is a shell variable unset?")
     if argument == "-":
         return Target(kind="crash-text", path=None)
     path = Path(argument)
