@@ -13,6 +13,7 @@ from vramdoc.evidence.case import Case
 from vramdoc.facts import Fact
 
 if TYPE_CHECKING:
+    from vramdoc.evidence.growth import Growth
     from vramdoc.evidence.regrowth import Regrowth
     from vramdoc.record.manifest import Phase
 
@@ -30,6 +31,12 @@ def is_cache(grown: Regrowth, case: Case) -> bool:
     return (
         grown.was_refused and case.crash is not None and growing_cache_line(case.crash) is not None
     )
+
+
+def growth_by_marks(case: Case) -> Growth | None:
+    """Growth from step to step, where the program marked its steps and some line grows; else None."""
+    growth = case.growth
+    return growth if growth is not None and growth.steps_are_marked and growth.sites else None
 
 
 def cache_bytes(phase: Phase) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from vramdoc.diagnose.answers import confirmed
 from vramdoc.diagnose.failing import size
+from vramdoc.diagnose.growing import growth_by_marks
 from vramdoc.diagnose.shortage import shortage
 from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
 from vramdoc.evidence.case import Case
@@ -46,8 +47,8 @@ def keepers(case: Case) -> tuple[Held, ...]:
         return graphs
     if case.outlived is not None and case.outlived.sites:
         return keeper_of(case, case.outlived.sites[0].site)
-    if case.growth is not None and case.growth.steps_are_marked and case.growth.sites:
-        return keeper_of(case, case.growth.sites[0].site)
+    if growth := growth_by_marks(case):
+        return keeper_of(case, growth.sites[0].site)
     return ()
 
 
@@ -197,7 +198,7 @@ def _total(held: Sequence[Held]) -> int:
 def _lacking(case: Case) -> int | None:
     """Bytes that the failed request lacked; None where none failed."""
     found = shortage(case)
-    return None if found is None else max(found.balance.short or found.balance.requested, 1)
+    return None if found is None else max(found.lacking, 1)
 
 
 def _live(case: Case) -> int:

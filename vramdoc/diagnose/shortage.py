@@ -69,6 +69,11 @@ class Shortage:
         return max(self.sufficient, key=lambda cause: self.sufficient[cause], default=None)
 
     @property
+    def lacking(self) -> int:
+        """Bytes beyond the free ones that the request needed; all of it where nobody says what was free."""
+        return self.balance.short or self.balance.requested
+
+    @property
     def idle_share(self) -> float:
         """Unallocated bytes of the pool as a share of it."""
         sums = self.balance

@@ -48,7 +48,8 @@ def candidates(verdicts: Sequence[Verdict], case: Case) -> list[Prescription]:
     for verdict in held:
         for remedy in _fitting(verdict, around):
             chosen.setdefault(remedy.id, remedy)
-    return [_prescription(remedy, around, case) for remedy in chosen.values()]
+    figures = _figures(around, case)
+    return [_prescription(remedy, around, figures, case) for remedy in chosen.values()]
 
 
 def _fitting(verdict: Verdict, around: Circumstances) -> Iterator[Remedy]:
@@ -59,7 +60,9 @@ def _fitting(verdict: Verdict, around: Circumstances) -> Iterator[Remedy]:
             yield remedy
 
 
-def _prescription(remedy: Remedy, around: Circumstances, case: Case) -> Prescription:
+def _prescription(
+    remedy: Remedy, around: Circumstances, figures: Mapping[str, str], case: Case
+) -> Prescription:
     conf = _alloc_conf(remedy, around, case)
     return Prescription(
         id=remedy.id,
@@ -70,11 +73,11 @@ def _prescription(remedy: Remedy, around: Circumstances, case: Case) -> Prescrip
         limits=remedy.limits,
         alloc_conf=None if remedy.settings_from else conf,
         workload_change=remedy.workload_change,
-        snippets=_snippets(remedy, conf, around, case),
+        snippets=_snippets(remedy, conf, around, figures),
         verification=Verification(
             status=VerificationStatus.NOT_TRIED,
             reason=_why_not_tried(case, conf, remedy),
-            command=_command(remedy, conf, around, case),
+            command=_command(remedy, conf, figures, case),
         ),
     )
 
@@ -105,9 +108,8 @@ def split_size(requested: int) -> int:
 
 
 def _snippets(
-    remedy: Remedy, conf: str | None, around: Circumstances, case: Case
+    remedy: Remedy, conf: str | None, around: Circumstances, figures: Mapping[str, str]
 ) -> dict[str, str]:
-    figures = _figures(around, case)
     variables = {
         _filled(name, figures): _filled(value, figures)
         for name, value in remedy.environment.items()
@@ -183,10 +185,10 @@ def _why_not_tried(case: Case, conf: str | None, remedy: Remedy) -> str:
     return "no trial was asked for"
 
 
-def _command(remedy: Remedy, conf: str | None, around: Circumstances, case: Case) -> str:
+def _command(remedy: Remedy, conf: str | None, figures: Mapping[str, str], case: Case) -> str:
     """What verifies the change, where we could not."""
     if remedy.check:
-        return _filled(remedy.check, _figures(around, case))
+        return _filled(remedy.check, figures)
     if conf is None:
         return _RECORD
     if case.snapshot is not None or case.oom_snapshot is not None:

@@ -15,6 +15,7 @@ from vramdoc.diagnose.vendors import NVIDIA, vendor
 from vramdoc.evidence.case import Case
 from vramdoc.evidence.siblings import sibling_ranks
 from vramdoc.prescribe.engines import engine_at_work
+from vramdoc.record.environment import ALLOC_CONF_NAMES
 from vramdoc.record.holders import HolderKind
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 FIRST_OPTIONS = (1, 10)
 """max_split_size_mb, the first option against holes (pytorch#44742)."""
-_DECODERS = ("cache", "sessions", "new_tokens")
-"""Keys of a recorded workload that generates text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +172,8 @@ def _platform(case: Case) -> str | None:
 
 
 def _variable_in_use(case: Case) -> str:
-    names = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
     variables = case.manifest.environment if case.manifest is not None else {}
-    return next((name for name in names if name in variables), "")
+    return next((name for name in ALLOC_CONF_NAMES if name in variables), "")
 
 
 def _workload_signs(case: Case) -> frozenset[str]:
@@ -192,8 +190,7 @@ def _workload_signs(case: Case) -> frozenset[str]:
         for word in ("cache_utils", "generation", "generate", "attention", "modeling_")
     )
     trains = "/trainer" in files or "Trainer" in files
-    engine_kv = log.first("engine-kv", "engine-no-kv", "cache-overflow") is not None
-    generates = generates or engine_kv
+    generates = generates or log.first("engine-kv", "engine-no-kv", "cache-overflow") is not None
     return frozenset(
         sign for sign, seen in (("generation", generates), ("trainer", trains)) if seen
     )

@@ -22,7 +22,8 @@ from vramdoc.diagnose.rule import Rule
 from vramdoc.diagnose.shortage import STRONG_SHARE, Shortage, shortage
 from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
 from vramdoc.evidence.case import Case
-from vramdoc.facts import Fact, Source
+from vramdoc.evidence.source import source_of
+from vramdoc.facts import Fact
 from vramdoc.record.manifest import Manifest, Phase
 
 ID = "kv-growth"
@@ -118,32 +119,32 @@ def _overflow(overflow: Incident) -> Verdict:
 
 
 def _growing(case: Case, found: Shortage, line: Fact) -> Verdict:
-    leads = found.leading in _LEADERS and found.idle_share < STRONG_SHARE
-    return confirmed(
-        ID,
+    return _outgrown(
+        case,
+        found,
         f"The request of {size(found.balance.requested)} that failed was for a KV cache that grows by concatenation ({line.where}): old and new copy live together, and every conversation adds to it.",
-        (line, *figures(case, found, "live", "short")),
-        confidence=Confidence.MEDIUM,
-        severity=Severity.ERROR if leads else Severity.WARNING,
-        explains=found.balance.requested,
-        notes=(
-            *(remarks(case, found) if leads else ()),
-            "Bound the history, or allocate the cache once (static or paged).",
-        ),
+        line,
     )
 
 
 def _told(case: Case, found: Shortage, told: Incident) -> Verdict:
     """A person says that it comes with the length of the talk: what the text asked for, and all that a message cannot show."""
-    leads = found.leading in _LEADERS and found.idle_share < STRONG_SHARE
-    return confirmed(
-        ID,
+    return _outgrown(
+        case,
+        found,
         f"{_SAID[told.wording]}, so it was the conversation that outgrew the room: the request of {size(found.balance.requested)} came on top of all turns before it. "
         "That is what a person says; no figure in the text shows it.",
-        (
-            quote(told, "reported_growth"),
-            *figures(case, found, "live", "short"),
-        ),
+        quote(told, "reported_growth"),
+    )
+
+
+def _outgrown(case: Case, found: Shortage, summary: str, sign: Fact) -> Verdict:
+    """A text points at the cache: by a line of its traceback, or by what a person says."""
+    leads = _leads(found)
+    return confirmed(
+        ID,
+        summary,
+        (sign, *figures(case, found, "live", "short")),
         confidence=Confidence.MEDIUM,
         severity=Severity.ERROR if leads else Severity.WARNING,
         explains=found.balance.requested,
@@ -152,6 +153,11 @@ def _told(case: Case, found: Shortage, told: Incident) -> Verdict:
             "Bound the history, or allocate the cache once (static or paged).",
         ),
     )
+
+
+def _leads(found: Shortage) -> bool:
+    """Whether the cache's growth explains the failure, rather than the holes that it leaves or somebody else's memory."""
+    return found.leading in _LEADERS and found.idle_share < STRONG_SHARE
 
 
 def _from_recording(case: Case) -> Verdict | None:
@@ -169,13 +175,13 @@ def _from_recording(case: Case) -> Verdict | None:
     evidence = [derived("kv_cache", needed, noted), *taken]
     if found is None:
         return ruled_out(ID, f"The KV cache grew to {size(needed)} and fitted.", evidence)
-    if needed < (found.balance.short or found.balance.requested):
+    if needed < found.lacking:
         return ruled_out(
             ID,
             f"The KV cache takes {size(needed)}, less than what is lacking: without it the request would not fit either.",
             evidence,
         )
-    leads = found.leading in _LEADERS and found.idle_share < STRONG_SHARE
+    leads = _leads(found)
     had = "".join(f", of which {size(int(fact.value))} were allocated," for fact in taken[:1])
     return confirmed(
         ID,
@@ -203,11 +209,8 @@ def _measured(manifest: Manifest, done: Sequence[Phase]) -> list[Fact]:
     if not before or not after:
         return []
     grown = (after[-1].allocated_bytes or 0) - (before[-1].allocated_bytes or 0)
-    real = manifest.device is not None and manifest.device.kind == "real"
     where = f"allocated bytes from the end of {before[-1].name} to the end of {after[-1].name}; by the formula {size(cache_bytes(after[-1]))}"
-    return [
-        derived("kv_cache_measured", grown, where, Source.MEASURED if real else Source.VIRTUAL_GPU)
-    ]
+    return [derived("kv_cache_measured", grown, where, source_of(manifest))]
 
 
 def _regrown(case: Case) -> Verdict | None:
@@ -215,11 +218,11 @@ def _regrown(case: Case) -> Verdict | None:
     grown = tuple(part for part in case.regrowth if is_cache(part, case))
     found = shortage(case)
     held = sum(part.last_bytes for part in grown)
-    if found is None or not grown or held < (found.balance.short or found.balance.requested):
+    if found is None or not grown or held < found.lacking:
         return None
     first = grown[0]
     refused = any(part.was_refused for part in grown)
-    leads = found.leading in _LEADERS and (refused or found.idle_share < STRONG_SHARE)
+    leads = _leads(found) or (refused and found.leading in _LEADERS)
     step = sum(part.per_step_bytes for part in grown)
     return confirmed(
         ID,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from vramdoc.crashlog.incident import CrashLog
 from vramdoc.diagnose.answers import (
@@ -17,7 +18,7 @@ from vramdoc.diagnose.answers import (
 )
 from vramdoc.diagnose.code_lines import code_lines
 from vramdoc.diagnose.failing import figures, growth_told, size, unnumbered
-from vramdoc.diagnose.growing import cache_bytes, is_cache, regrown_facts
+from vramdoc.diagnose.growing import cache_bytes, growth_by_marks, is_cache, regrown_facts
 from vramdoc.diagnose.kept import graphs, keeper_of, kept_facts, lost, outlived, phrase
 from vramdoc.diagnose.logged import rise
 from vramdoc.diagnose.remarks import remarks
@@ -26,6 +27,9 @@ from vramdoc.diagnose.shortage import SEGMENT, shortage
 from vramdoc.diagnose.verdict import Confidence, Severity, Verdict
 from vramdoc.evidence.case import Case
 from vramdoc.facts import Fact
+
+if TYPE_CHECKING:  # it loads numpy, which judging a crash text does not need
+    from vramdoc.evidence.growth import Growth
 
 ID = "leak"
 _TORCH = re.compile(r"[\\/]torch[\\/]")
@@ -57,8 +61,8 @@ def judge(case: Case) -> Verdict:
     """Confirm from what was found to hold memory, from growth that was measured, or from a traceback that ends in a collector."""
     if kept := _regrown(case) or lost(ID, case) or outlived(ID, case) or _grown_graphs(case):
         return kept
-    if case.growth is not None and case.growth.steps_are_marked and case.growth.sites:
-        return _measured(case)
+    if growth := growth_by_marks(case):
+        return _measured(case, growth)
     log = case.crash
     if log is None:
         return ruled_out(
@@ -105,9 +109,7 @@ def judge(case: Case) -> Verdict:
     return ruled_out(ID, "Nothing points at memory that is kept.", confidence=Confidence.MEDIUM)
 
 
-def _measured(case: Case) -> Verdict:
-    growth = case.growth
-    assert growth is not None, "the caller looked"
+def _measured(case: Case, growth: Growth) -> Verdict:
     top = growth.sites[0]
     kept = growth.per_step_bytes * growth.steps
     if growth.per_step_bytes <= 0 or top.grown_bytes < growth.grown_bytes // 2:
@@ -140,7 +142,7 @@ def _regrown(case: Case) -> Verdict | None:
     if found is None or not grown:
         return None
     top = grown[0]
-    if top.last_bytes < (found.balance.short or found.balance.requested):
+    if top.last_bytes < found.lacking:
         return None
     return confirmed(
         ID,
@@ -156,8 +158,7 @@ def _regrown(case: Case) -> Verdict | None:
 
 def _grown_graphs(case: Case) -> Verdict | None:
     """Graphs in a container, where no steps are marked that would measure its growth."""
-    is_measured = case.growth is not None and case.growth.steps_are_marked and case.growth.sites
-    return None if is_measured else graphs(ID, case)
+    return None if growth_by_marks(case) else graphs(ID, case)
 
 
 def _cache_bytes(case: Case) -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from vramdoc.prescribe.remedy import Remedy
 
+_IN_FORCE = "python -c 'import torch; torch.zeros(1).cuda(); print(torch._C._accelerator_getAllocatorSettings())'"
+"""Asks torch itself what it runs with."""
+
 ALLOCATOR_SETTINGS: tuple[Remedy, ...] = (
     Remedy(
         id="RX-EXPANDABLE",
@@ -42,7 +45,7 @@ ALLOCATOR_SETTINGS: tuple[Remedy, ...] = (
         limits=(
             "torch 2.9 warns that this name is deprecated, yet reads only this one; PYTORCH_ALLOC_CONF works from 2.10 on. With several set, the CUDA name wins and nothing is merged."
         ),
-        check="python -c 'import torch; torch.zeros(1).cuda(); print(torch._C._accelerator_getAllocatorSettings())'",
+        check=_IN_FORCE,
     ),
     Remedy(
         id="RX-SETEARLY",
@@ -54,7 +57,7 @@ ALLOCATOR_SETTINGS: tuple[Remedy, ...] = (
         verify="probe: torch._C._accelerator_getAllocatorSettings() (torch 2.10 and newer) prints it",
         limits="The allocator reads its variable once, when CUDA is first used.",
         settings_from="not in force",
-        check="python -c 'import torch; torch.zeros(1).cuda(); print(torch._C._accelerator_getAllocatorSettings())'",
+        check=_IN_FORCE,
         needs=("set-late",),
     ),
     Remedy(
