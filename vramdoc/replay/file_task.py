@@ -5,7 +5,6 @@ It knows neither which executor carries the task nor that there are other files.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from vramdoc import __version__
 from vramdoc.errors import UnreadableInput, UsageError, VramdocError
 from vramdoc.replay.compare import ReplayResult, compare
 from vramdoc.replay.replayable import DeviceFacts, fidelity, replayable
+from vramdoc.snapshot.content import digest_of
 from vramdoc.snapshot.reader import read_snapshot
 
 
@@ -54,15 +54,11 @@ def content_of(path: str) -> str:
         UnreadableInput: it cannot be read.
     """
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - file_digest is newer than our oldest Python
-            digest = hashlib.sha256()
-            while piece := file.read(1 << 20):
-                digest.update(piece)
+        return digest_of(Path(path))
     except OSError as error:
         raise UnreadableInput(
             f"{Path(path).name} cannot be read: {error.strerror or error}"
         ) from error
-    return digest.hexdigest()
 
 
 def content_if_readable(path: str) -> str:

@@ -8,7 +8,6 @@ codes are checked, and the rest goes through the schema as any file does. It doe
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import tempfile
@@ -24,6 +23,7 @@ import numpy.typing as npt
 
 from vramdoc.errors import StorageProblem, UnreadableInput
 from vramdoc.native import cache_folder
+from vramdoc.snapshot.content import digest_of
 from vramdoc.snapshot.model import Frame, SegmentInfo, Snapshot, StackTable, Trace
 from vramdoc.snapshot.reader import read_snapshot
 from vramdoc.snapshot.schema import snapshot_from_plain
@@ -38,7 +38,6 @@ _COLUMNS = {
     "action": np.uint8, "address": np.int64, "size": np.int64, "stream": np.int64, "time_us": np.int64, "pool": np.int16,
     "stack": np.int32,
 }  # fmt: skip
-_PIECE = 1 << 20
 _NO_CACHE = (
     OSError,
     EOFError,
@@ -72,7 +71,7 @@ def read_snapshot_cached(
     try:
         if path.stat().st_size < worthwhile:
             return read_snapshot(path)
-        content = _digest(path)
+        content = digest_of(path)[:32]
         home = cache_folder() / "parsed" if folder is None else folder
     except (OSError, StorageProblem):
         return read_snapshot(path)  # which says what is wrong with the file
@@ -88,14 +87,6 @@ def read_snapshot_cached(
         if folder is None:
             _make_room(home, MOST_SHARED)
     return snapshot
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-    return digest.hexdigest()[:32]
 
 
 def _make_room(folder: Path, most: int) -> None:
