@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramdoc.diagnose.code_lines import base_name
 from vramdoc.evidence.case import Case
 from vramdoc.facts import Fact, Source
 
@@ -27,7 +28,5 @@ def violation(case: Case, *ids: str) -> Violation | None:
 
 def source_line(found: Violation) -> Fact:
     """A violation as evidence."""
-    name = found.path.replace("\\", "/").rsplit("/", 1)[-1]
-    return Fact(
-        "source_line", found.message, "text", Source.READ, f"{name}:{found.line} ({found.id})"
-    )
+    place = f"{base_name(found.path)}:{found.line} ({found.id})"
+    return Fact("source_line", found.message, "text", Source.READ, place)
